@@ -4,7 +4,7 @@ local tree = require "spec.support.tree"
 
 -- What a folder's quoted includes may resolve to, as patterns of paths.
 local contracts = {"^runtime/types%.h$", "^runtime/backend%.h$", "^runtime/program%.h$",
-  "^runtime/comm%.h$", "^runtime/view%.h$",
+  "^runtime/tile%.h$", "^runtime/comm%.h$", "^runtime/view%.h$",
   "^runtime/math/math%.h$", "^runtime/%w+%.def$", "^op_slots%.h$"}
 local may_include = {
   runtime = {"^runtime/", "^op_slots%.h$"}, -- the build makes it from runtime/ops.def

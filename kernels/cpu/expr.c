@@ -124,7 +124,7 @@ static const fl_map_loop bool_loops[FL_ROWS] = {
 #include "../../runtime/ops.def"
 };
 
-static fl_map_loop loop_of(const fl_instr *x) {
+fl_map_loop FL_CPU(machine_loop)(const fl_instr *x) {
   size_t size = fl_dtype_size((fl_dtype)x->type);
   if (x->row == FL_ROW_convert)
     return NULL;
@@ -221,7 +221,7 @@ fl_status FL_CPU(machine_open)(fl_machine *m, const fl_launch *l) {
   fl_tiles_merge(&m->tiles);
   mark_used(m);
   for (int k = 0; k < p->n_instr; k++) {
-    m->loop[k] = loop_of(&p->instrs[k]);
+    m->loop[k] = FL_CPU(machine_loop)(&p->instrs[k]);
     m->result_of[k] = -1;
   }
   for (int k = p->n_out - 1; k >= 0; k--)

@@ -47,6 +47,9 @@ void FL_CPU(machine_tile)(fl_machine_run *r, int64_t n, bool store);
 /* A value as n elements, of the tile that was computed last. */
 const void *FL_CPU(machine_value)(fl_machine_run *r, int value, int64_t n);
 
+/* The loop of an instruction, NULL for a conversion. */
+fl_map_loop FL_CPU(machine_loop)(const fl_instr *x);
+
 /* In expr_reduce.c. */
 fl_status FL_CPU(expr_reduce)(const fl_launch *l);
 

@@ -119,6 +119,7 @@ static known *apply(sample *s, int op, int n, known *const *in) {
   }
   if (fli_graph_apply(&s->g, op, NULL, n, v, &out) || out.dtype != FLI_NODE)
     return NULL;
+  facts.exact &= !fl_dtype_is_float(fli_graph_dtype(&s->g, out));
   return keep_value(s, out, facts);
 }
 
@@ -337,7 +338,7 @@ static void add_float_row(sample *s) {
   static const int backward[] = {FLI_OP_tanh_backward, FLI_OP_sigmoid_backward,
                                  FLI_OP_gelu_backward, FLI_OP_silu_backward};
   known *a = pick(s, is_float), *b = pick(s, is_float), *c = pick(s, any_bool);
-  if (!a)
+  if (!a || !b)
     return;
   known *in[3] = {a, b, b};
   switch (below(10)) {

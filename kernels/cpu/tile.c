@@ -1,0 +1,499 @@
+/* The kernel "tile": fused kernels with reductions. tile_plan.c has found how;
+ * here the steps of a plan run on blocks that stay in the L1 cache. */
+#include "tile_plan.h"
+
+#include "move.h"
+
+#include <string.h>
+
+#define PIECE 16384 /* elements a thread takes at a time */
+
+typedef struct nest { /* one launch, the same for all threads */
+  const fl_launch *l;
+  const fl_tile *t;
+  const fl_program *p;
+  const fl_nest_plan *n;
+  int first, values;
+  size_t in_size[FL_TILE_LEAVES], out_size[FL_TILE_STORES];
+  int phase;        /* in segments: which one runs */
+  fl_acc *partials; /* of every chunk and segment: n_reduce * width */
+} nest;
+
+typedef struct nest_run { /* a thread's place in it */
+  const nest *e;
+  int64_t p0, q0, pn, qn, at[FL_TILE_DIMS]; /* the block */
+  int64_t done; /* elements of the chunk before it */
+  const void *value[2 * FL_PROGRAM_VALUES];
+  fl_acc *acc; /* n_reduce * width */
+  char *slots, *rows, *spare, *cache;
+  char *buffers; /* of the steps that run: slots or rows */
+  size_t room;
+  _Alignas(64) char arena[FL_NEST_ARENA];
+} nest_run;
+
+static int64_t nest_count(const nest_run *r, uint8_t vary) {
+  return (vary & FL_VARY_P ? r->pn : 1) * (vary & FL_VARY_Q ? r->qn : 1);
+}
+
+static int64_t nest_offset(const nest_run *r, const fl_nest_place *x) {
+  int64_t at = x->offset + x->p * r->p0 + x->q * r->q0;
+  for (int k = 0; k < r->e->n->n_loops; k++)
+    at += x->loop[k] * r->at[k];
+  return at;
+}
+
+/* --- loads --- */
+
+static void make_coordinates(const nest_run *r, const fl_nest_place *x,
+                             uint8_t vary, int64_t *to) {
+  int64_t from = nest_offset(r, x), pn = vary & FL_VARY_P ? r->pn : 1,
+          qn = vary & FL_VARY_Q ? r->qn : 1;
+  for (int64_t p = 0; p < pn; p++, to += qn)
+    for (int64_t q = 0; q < qn; q++)
+      to[q] = from + p * x->p + q * x->q;
+}
+
+/* n elements where the mask is true, zeros elsewhere. */
+static void load_masked(int64_t n, fl_dtype type, char *to, fl_dtype dtype,
+                        const char *from, int64_t step, const uint8_t *mask) {
+  size_t wide = fl_dtype_size(type), size = fl_dtype_size(dtype);
+  memset(to, 0, (size_t)n * wide);
+  for (int64_t i = 0, k; i < n; i = k) {
+    const uint8_t *next = memchr(mask + i, 1, (size_t)(n - i));
+    if (!next)
+      return;
+    i = next - mask;
+    next = memchr(mask + i, 0, (size_t)(n - i));
+    k = next ? next - mask : n;
+    FL_CPU(load_row)
+    (k - i, type, to + (size_t)i * wide, dtype, from + i * step * (int64_t)size,
+     step);
+  }
+}
+
+static void load_block(nest_run *r, const fl_nest_step *s, char *to) {
+  const nest *e = r->e;
+  const fl_leaf *leaf = &e->t->leaves[s->what];
+  const fl_nest_place *x = &e->n->leaf[s->what];
+  const fl_view *v = &e->l->in[leaf->operand];
+  fl_dtype type = (fl_dtype)e->p->in_type[s->what];
+  size_t size = e->in_size[s->what], wide = fl_dtype_size(type);
+  int64_t pn = s->vary & FL_VARY_P ? r->pn : 1,
+          qn = s->vary & FL_VARY_Q ? r->qn : 1;
+  const char *from = (const char *)v->data + nest_offset(r, x) * (int64_t)size;
+  r->value[s->what] = to;
+  if (leaf->mask >= 0) {
+    int m = e->p->out[leaf->mask];
+    const uint8_t *mask = r->value[m];
+    bool mp = e->n->vary[m] & FL_VARY_P, mq = e->n->vary[m] & FL_VARY_Q;
+    for (int64_t p = 0; p < pn; p++, to += (size_t)qn * wide) {
+      if (mq)
+        load_masked(qn, type, to, v->dtype, from + p * x->p * (int64_t)size,
+                    x->q, mask);
+      else if (*mask)
+        FL_CPU(load_row)
+      (qn, type, to, v->dtype, from + p * x->p * (int64_t)size, x->q);
+      else memset(to, 0, (size_t)qn * wide);
+      mask += mp ? mq ? qn : 1 : 0;
+    }
+    return;
+  }
+  bool flat = (qn == 1 || x->q == 1) && (pn == 1 || x->p == (qn == 1 ? 1 : qn));
+  if (flat && v->dtype == type && !(e->n->copied >> s->what & 1))
+    r->value[s->what] = from;
+  else if (flat)
+    FL_CPU(load_row)(pn * qn, type, to, v->dtype, from, 1);
+  else if (qn == 1)
+    FL_CPU(load_row)(pn, type, to, v->dtype, from, x->p);
+  else
+    for (int64_t p = 0; p < pn; p++)
+      FL_CPU(load_row)
+  (qn, type, to + (size_t)(p * qn) * wide, v->dtype,
+   from + p * x->p * (int64_t)size, x->q);
+}
+
+/* --- the other steps --- */
+
+/* Repeats rows of one element, one row, or one element. */
+static void spread_block(int64_t pn, int64_t qn, uint8_t vary, size_t size,
+                         char *to, const char *from) {
+  int64_t step_p = vary & FL_VARY_P ? 1 : 0;
+  if (vary & FL_VARY_Q)
+    for (int64_t p = 0; p < pn; p++)
+      memcpy(to + (size_t)(p * qn) * size, from, (size_t)qn * size);
+  else if (!step_p)
+    FL_CPU(move_line)(size, pn * qn, to, 1, from, 0);
+  else
+    for (int64_t p = 0; p < pn; p++)
+      FL_CPU(move_line)
+  (size, qn, to + (size_t)(p * qn) * size, 1, from + (size_t)p * size, 0);
+}
+
+/* Where the elements of a store lie, if it may be the buffer of its value. */
+static char *store_place(const nest_run *r, int k, uint8_t vary,
+                         fl_dtype type) {
+  const nest *e = r->e;
+  const fl_nest_place *x = &e->n->store[k];
+  const fl_view *v = &e->l->out[e->t->stores[k].operand];
+  int64_t pn = vary & FL_VARY_P ? r->pn : 1, qn = vary & FL_VARY_Q ? r->qn : 1;
+  bool flat = (qn == 1 || x->q == 1) && (pn == 1 || x->p == (qn == 1 ? 1 : qn));
+  if (!flat || v->dtype != type)
+    return NULL;
+  return (char *)v->data + nest_offset(r, x) * (int64_t)e->out_size[k];
+}
+
+static void store_block(nest_run *r, const fl_nest_step *s) {
+  const nest *e = r->e;
+  const fl_nest_place *x = &e->n->store[s->what];
+  const fl_view *v = &e->l->out[e->t->stores[s->what].operand];
+  int value = e->p->out[e->t->stores[s->what].value];
+  fl_dtype type = fl_program_type(e->p, value);
+  uint8_t vary = e->n->vary[value] & FL_VARY_BLOCK;
+  int64_t size = (int64_t)e->out_size[s->what],
+          pn = s->vary & FL_VARY_P ? r->pn : 1,
+          qn = s->vary & FL_VARY_Q ? r->qn : 1;
+  size_t wide = fl_dtype_size(type);
+  const char *from = r->value[value];
+  char *to = (char *)v->data + nest_offset(r, x) * size;
+  if (vary != s->vary && s->spread)
+    from = r->value[e->values + value];
+  else if (vary != s->vary) {
+    spread_block(pn, qn, vary, wide, r->spare, from);
+    from = r->spare;
+  }
+  if (from == to && v->dtype == type)
+    return;
+  if ((qn == 1 || x->q == 1) && (pn == 1 || x->p == (qn == 1 ? 1 : qn)))
+    FL_CPU(store_row)(pn * qn, v->dtype, to, 1, type, from);
+  else if (qn == 1)
+    FL_CPU(store_row)(pn, v->dtype, to, x->p, type, from);
+  else
+    for (int64_t p = 0; p < pn; p++)
+      FL_CPU(store_row)
+  (qn, v->dtype, to + p * x->p * size, x->q, type,
+   from + (size_t)(p * qn) * wide);
+}
+
+static void run_instr(nest_run *r, const fl_nest_step *s) {
+  const nest *e = r->e;
+  const fl_instr *x = &e->p->instrs[s->what];
+  const void *in[3];
+  int step[3], value = e->first + s->what;
+  fl_dtype type = (fl_dtype)x->result;
+  int64_t n = nest_count(r, s->vary);
+  char *out = NULL;
+  if (s->kept >= 0)
+    out = r->cache +
+          (size_t)s->kept * (size_t)(e->n->passes * e->n->bp * e->n->bq) +
+          (size_t)r->done * fl_dtype_size(type);
+  else if (s->store >= 0)
+    out = store_place(r, s->store, s->vary, type);
+  if (!out)
+    out = r->buffers + (size_t)s->slot * r->room;
+  for (int i = 0; i < 3; i++) { /* loops may look at inputs they do not use */
+    int v = x->in[i < x->n_in ? i : 0];
+    uint8_t vary = e->n->vary[v] & FL_VARY_BLOCK;
+    step[i] = vary != 0;
+    in[i] = r->value[vary && vary != s->vary ? e->values + v : v];
+  }
+  r->value[value] = out;
+  if (e->n->loops[s->what])
+    e->n->loops[s->what](n, out, in, step, x->p, 64);
+  else
+    FL_CPU(convert)(n, type, out, (fl_dtype)x->type, in[0]);
+}
+
+static void run_reduce(nest_run *r, const fl_nest_step *s) {
+  const nest *e = r->e;
+  const fl_nest_plan *n = e->n;
+  const fl_leaf *leaf = &e->t->leaves[n->reduce[s->what]];
+  int v = e->p->out[leaf->source];
+  fl_nest_fold fold =
+      FL_CPU(nest_fold)(leaf->reduction, fl_program_type(e->p, v));
+  uint8_t vary = n->vary[v] & FL_VARY_BLOCK;
+  const void *from = r->value[vary == s->vary ? v : e->values + v];
+  fl_acc *to = r->acc + s->what * n->width;
+  if (n->across)
+    fold(1, r->pn, r->qn, to, from);
+  else
+    fold(r->pn, r->qn, 1, to, from);
+}
+
+static void run_steps(nest_run *r, const fl_nest_list *list) {
+  const nest *e = r->e;
+  const fl_nest_step *s = &e->n->steps[list->begin],
+                     *end = &e->n->steps[list->end];
+  for (; s < end; s++) {
+    char *slot = s->slot < 0 ? NULL : r->buffers + (size_t)s->slot * r->room;
+    switch (s->kind) {
+    case FL_NEST_LEAF:
+      if (e->t->leaves[s->what].kind == FL_LEAF_COORD) {
+        make_coordinates(r, &e->n->leaf[s->what], s->vary, (int64_t *)slot);
+        r->value[s->what] = slot;
+      } else {
+        load_block(r, s, slot);
+      }
+      break;
+    case FL_NEST_INSTR:
+      run_instr(r, s);
+      break;
+    case FL_NEST_SPREAD:
+      spread_block(s->vary & FL_VARY_P ? r->pn : 1,
+                   s->vary & FL_VARY_Q ? r->qn : 1,
+                   e->n->vary[s->what] & FL_VARY_BLOCK,
+                   fl_dtype_size(fl_program_type(e->p, s->what)), slot,
+                   r->value[s->what]);
+      r->value[e->values + s->what] = slot;
+      break;
+    case FL_NEST_KEPT:
+      r->value[s->what] =
+          r->cache +
+          (size_t)s->kept * (size_t)(e->n->passes * e->n->bp * e->n->bq) +
+          (size_t)r->done * fl_dtype_size(fl_program_type(e->p, s->what));
+      break;
+    case FL_NEST_REDUCE:
+      run_reduce(r, s);
+      break;
+    default:
+      store_block(r, s);
+    }
+  }
+}
+
+/* --- chunks --- */
+
+static void nest_start(nest_run *r, const nest *e, char *cache) {
+  const fl_nest_plan *n = e->n;
+  r->e = e;
+  r->slots = r->arena;
+  r->spare = r->slots + (size_t)n->slots * n->room;
+  r->rows = r->spare + n->room;
+  r->acc = (fl_acc *)(void *)(r->rows + (size_t)n->rows * n->row_room);
+  r->cache = cache;
+  for (int k = 0; k < e->p->n_const; k++)
+    r->value[e->p->n_in + k] = &n->cell[k];
+}
+
+/* The rows of a chunk. */
+static void seek_chunk(nest_run *r, int64_t chunk) {
+  const fl_nest_plan *n = r->e->n;
+  int64_t tile = chunk % n->outer_tiles, *from = n->across ? &r->q0 : &r->p0,
+          *count = n->across ? &r->qn : &r->pn,
+          size = n->across ? n->nq : n->np;
+  chunk /= n->outer_tiles;
+  *from = tile * n->width;
+  *count = size - *from < n->width ? size - *from : n->width;
+  for (int k = n->n_outer - 1; k >= 0; k--) {
+    r->at[k] = chunk % n->loop[k];
+    chunk /= n->loop[k];
+  }
+  for (int k = n->n_outer; k < n->n_loops; k++)
+    r->at[k] = 0;
+  *(n->across ? &r->p0 : &r->q0) = 0;
+}
+
+static void run_row(nest_run *r, int phase) {
+  const fl_nest_plan *n = r->e->n;
+  r->buffers = r->rows; /* which stay for all blocks */
+  r->room = n->row_room;
+  run_steps(r, &n->row[phase]);
+}
+
+static void run_blocks(nest_run *r, int phase, int64_t begin, int64_t end) {
+  const fl_nest_plan *n = r->e->n;
+  int64_t size = n->across ? n->np : n->nq, cut = n->across ? n->bp : n->bq,
+          *from = n->across ? &r->p0 : &r->q0,
+          *count = n->across ? &r->pn : &r->qn;
+  if (n->block[phase].begin == n->block[phase].end)
+    return;
+  r->buffers = r->slots;
+  r->room = n->room;
+  r->done = 0;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t pass = i / n->tiles;
+    *from = i % n->tiles * cut;
+    *count = size - *from < cut ? size - *from : cut;
+    for (int k = n->n_loops - 1; k >= n->n_outer; k--) {
+      r->at[k] = pass % n->loop[k];
+      pass /= n->loop[k];
+    }
+    run_steps(r, &n->block[phase]);
+    r->done += r->pn * r->qn;
+  }
+}
+
+static bool is_of_phase(const nest *e, int k, int phase) {
+  return e->n->phase[e->n->reduce[k]] == phase;
+}
+
+/* Accumulators of what this phase's blocks reduce. */
+static void clear_acc(const nest *e, int phase, fl_acc *acc) {
+  const fl_nest_plan *n = e->n;
+  for (int k = 0; k < n->n_reduce; k++) {
+    const fl_leaf *x = &e->t->leaves[n->reduce[k]];
+    fl_acc first = FL_CPU(nest_first)(
+        x->reduction, fl_program_type(e->p, e->p->out[x->source]));
+    if (is_of_phase(e, k, phase + 1))
+      for (int64_t i = 0; i < n->width; i++)
+        acc[k * n->width + i] = first;
+  }
+}
+
+/* The reductions that this phase begins with become values. */
+static void take_acc(nest_run *r, int phase, const fl_acc *acc) {
+  const nest *e = r->e;
+  const fl_nest_plan *n = e->n;
+  for (int k = 0; k < n->n_reduce; k++) {
+    int leaf = n->reduce[k];
+    fl_dtype from = fl_program_type(e->p, e->p->out[e->t->leaves[leaf].source]);
+    char *to = r->rows + (size_t)n->row_slot[leaf] * n->row_room;
+    if (!is_of_phase(e, k, phase))
+      continue;
+    FL_CPU(convert)
+    (n->across ? r->qn : r->pn, (fl_dtype)e->p->in_type[leaf], to,
+     fl_dtype_is_float(from) ? FL_F64 : FL_I64, acc + k * n->width);
+    r->value[leaf] = to;
+  }
+}
+
+static void run_last(nest_run *r) {
+  const fl_nest_list *last = &r->e->n->last;
+  if (last->begin != last->end)
+    run_steps(r, last);
+}
+
+static void whole_chunks(void *context, int64_t begin, int64_t end) {
+  const nest *e = context;
+  nest_run r;
+  char cache[e->n->cache + 64];
+  nest_start(&r, e, cache + (-(uintptr_t)cache & 63));
+  for (int64_t chunk = begin; chunk < end; chunk++) {
+    seek_chunk(&r, chunk);
+    for (int phase = 0; phase < e->n->phases; phase++) {
+      take_acc(&r, phase, r.acc);
+      run_row(&r, phase);
+      clear_acc(e, phase, r.acc);
+      run_blocks(&r, phase, 0, e->n->passes);
+    }
+    run_last(&r);
+  }
+}
+
+/* --- chunks in segments, phase by phase --- */
+
+static fl_acc *partial_of(const nest *e, int64_t chunk, int64_t segment) {
+  return e->partials +
+         (chunk * e->n->segments + segment) * (e->n->n_reduce * e->n->width);
+}
+
+/* Everything that a chunk has once its phases before are reduced. */
+static void enter_phase(nest_run *r, int64_t chunk, int phase) {
+  seek_chunk(r, chunk);
+  for (int k = 0; k <= phase; k++) {
+    take_acc(r, k, partial_of(r->e, chunk, 0));
+    run_row(r, k);
+  }
+}
+
+static void some_segments(void *context, int64_t begin, int64_t end) {
+  const nest *e = context;
+  const fl_nest_plan *n = e->n;
+  nest_run r;
+  nest_start(&r, e, NULL);
+  for (int64_t task = begin; task < end; task++) {
+    int64_t chunk = task / n->segments, segment = task % n->segments;
+    int64_t from = segment * n->segment, to = from + n->segment;
+    fl_acc *acc = partial_of(e, chunk, segment);
+    enter_phase(&r, chunk, e->phase);
+    clear_acc(e, e->phase, r.acc);
+    run_blocks(&r, e->phase, from, to < n->passes ? to : n->passes);
+    for (int k = 0; k < n->n_reduce; k++)
+      if (is_of_phase(e, k, e->phase + 1))
+        memcpy(acc + k * n->width, r.acc + k * n->width,
+               (size_t)n->width * sizeof *acc);
+  }
+}
+
+/* The segments' accumulators into those of the first, in order. */
+static void combine_segments(const nest *e) {
+  const fl_nest_plan *n = e->n;
+  for (int64_t chunk = 0; chunk < n->chunks; chunk++)
+    for (int k = 0; k < n->n_reduce; k++) {
+      const fl_leaf *x = &e->t->leaves[n->reduce[k]];
+      fl_dtype type = fl_program_type(e->p, e->p->out[x->source]);
+      fl_nest_fold fold = FL_CPU(nest_fold)(
+          x->reduction, fl_dtype_is_float(type) ? FL_F64 : FL_I64);
+      if (is_of_phase(e, k, e->phase + 1))
+        for (int64_t s = 1; s < n->segments; s++)
+          fold(1, 1, n->width, partial_of(e, chunk, 0) + k * n->width,
+               partial_of(e, chunk, s) + k * n->width);
+    }
+}
+
+static fl_status in_segments(nest *e) {
+  const fl_nest_plan *n = e->n;
+  int64_t tasks = n->chunks * n->segments;
+  if (n->n_reduce &&
+      !(e->partials = fl_scratch_get(
+            e->l, (size_t)(tasks * n->n_reduce * n->width) * sizeof(fl_acc))))
+    return FL_ENOMEM;
+  for (e->phase = 0; e->phase < n->phases; e->phase++) {
+    if (n->block[e->phase].begin == n->block[e->phase].end)
+      continue;
+    fl_cpu_parallel(e->l, tasks, 1, some_segments, e);
+    combine_segments(e);
+  }
+  if (n->last.begin == n->last.end)
+    return FL_OK;
+  nest_run r;
+  nest_start(&r, e, NULL);
+  for (int64_t chunk = 0; chunk < n->chunks; chunk++) {
+    enter_phase(&r, chunk, n->phases - 1);
+    run_last(&r);
+  }
+  return FL_OK;
+}
+
+/* --- the kernel --- */
+
+/* Which leaves lie where a store writes: in the same memory, by equal forms. */
+static void find_over(const fl_launch *l, uint64_t *over) {
+  const fl_tile *t = l->tile;
+  for (int k = 0; k < t->n_stores; k++) {
+    const fl_view *to = &l->out[t->stores[k].operand];
+    over[k] = 0;
+    for (int x = 0; x < t->body->n_in; x++)
+      if (t->leaves[x].kind == FL_LEAF_LOAD &&
+          l->in[t->leaves[x].operand].data == to->data)
+        over[k] |= (uint64_t)1 << x;
+  }
+}
+
+FL_KERNEL(tile) {
+  const fl_tile *t = l->tile;
+  nest e = {.l = l, .t = t, .p = t->body};
+  uint64_t over[FL_TILE_STORES];
+  fl_nest_plan n;
+  for (int i = 0; i < t->n_dims - t->n_inner; i++)
+    if (t->shape[i] == 0)
+      return FL_OK;
+  if (!t->n_stores)
+    return FL_OK;
+  find_over(l, over);
+  fl_status s = FL_CPU(nest_plan)(l, over, &n);
+  if (s)
+    return s;
+  e.n = &n;
+  e.first = e.p->n_in + e.p->n_const;
+  e.values = e.first + e.p->n_instr;
+  for (int k = 0; k < e.p->n_in; k++)
+    if (t->leaves[k].kind == FL_LEAF_LOAD)
+      e.in_size[k] = fl_dtype_size(l->in[t->leaves[k].operand].dtype);
+  for (int k = 0; k < t->n_stores; k++)
+    e.out_size[k] = fl_dtype_size(l->out[t->stores[k].operand].dtype);
+  if (n.segments > 1)
+    return in_segments(&e);
+  int64_t cost = n.passes * n.bp * n.bq, grain = PIECE / (cost ? cost : 1);
+  fl_cpu_parallel(l, n.chunks, grain > 1 ? grain : 1, whole_chunks, &e);
+  return FL_OK;
+}

@@ -1,0 +1,639 @@
+/* Plans of the kernel "tile": axes and blocks, in which order values are
+ * computed, where they lie. tile.c runs them. */
+#include "tile_plan.h"
+
+#include <string.h>
+
+#define SHORT   256   /* elements along an axis that make a block by itself */
+#define NEAR    32768 /* bytes of the buffers together, if blocks stay long */
+#define SEGMENT 16384 /* elements of a cut of a chunk */
+#define FEW     64    /* chunks that are cut */
+
+typedef struct maker {
+  const fl_launch *l;
+  const fl_tile *t;
+  const fl_program *p;
+  fl_nest_plan *n;
+  int first, values; /* the first instruction's value; how many values */
+  int n_dims, n_inner;
+  int64_t shape[FL_TILE_DIMS];
+  fl_form leaf[FL_TILE_LEAVES], store[FL_TILE_STORES];
+  int axis_p, axis_q; /* dims, -1: none */
+  bool whole;         /* a chunk is one block: values stay */
+  int now, n_slots;
+  size_t cached; /* bytes of the cache for each element */
+  uint8_t full;  /* FL_VARY_BLOCK's bits that blocks have */
+  bool used[FL_TILE_LEAVES];
+  bool too_long;
+  /* of values, then of them spread */
+  uint8_t made[2 * FL_PROGRAM_VALUES];
+  int16_t made_by[FL_PROGRAM_VALUES], slot[2 * FL_PROGRAM_VALUES],
+      last[2 * FL_PROGRAM_VALUES];
+  int32_t kept[FL_PROGRAM_VALUES];
+} maker;
+
+static bool is_reduce(const maker *m, int leaf) {
+  return m->t->leaves[leaf].kind == FL_LEAF_REDUCE;
+}
+
+/* --- the nest: dims, axes, blocks --- */
+
+static bool joins(const fl_form *f, int k, int i, int64_t size) {
+  return f->coef[k] == f->coef[i] * size;
+}
+
+static bool can_merge(const maker *m, int k, int i) {
+  bool one = true;
+  for (int x = 0; x < m->p->n_in && one; x++)
+    one = is_reduce(m, x) || joins(&m->leaf[x], k, i, m->shape[i]);
+  for (int x = 0; x < m->t->n_stores && one; x++)
+    one = joins(&m->store[x], k, i, m->shape[i]);
+  return one;
+}
+
+static void move_dim(maker *m, int to, int from) {
+  m->shape[to] = m->shape[from];
+  for (int x = 0; x < m->p->n_in; x++)
+    m->leaf[x].coef[to] = m->leaf[x].coef[from];
+  for (int x = 0; x < m->t->n_stores; x++)
+    m->store[x].coef[to] = m->store[x].coef[from];
+}
+
+/* Dims of one element go, neighbours become one where all forms allow it. */
+static void merge_dims(maker *m) {
+  const fl_tile *t = m->t;
+  int n = 0, outer = 0;
+  for (int i = 0; i < t->n_dims; i++) {
+    bool inner = i >= t->n_dims - t->n_inner;
+    if (i == t->n_dims - t->n_inner)
+      outer = n;
+    if (t->shape[i] == 1)
+      continue;
+    m->shape[i] = t->shape[i];
+    if (n > (inner ? outer : 0) && can_merge(m, n - 1, i)) {
+      int64_t size = m->shape[n - 1] * m->shape[i];
+      move_dim(m, n - 1, i);
+      m->shape[n - 1] = size;
+    } else {
+      move_dim(m, n++, i);
+    }
+  }
+  m->n_dims = n;
+  m->n_inner = t->n_inner ? n - outer : 0;
+}
+
+/* Elements that lie side by side along dim d; along `beside` at its end. */
+static double side_by_side(const maker *m, int d, int beside) {
+  double sum = 0;
+  for (int x = 0; x < m->p->n_in + m->t->n_stores; x++) {
+    bool load = x < m->p->n_in;
+    if (load && m->t->leaves[x].kind != FL_LEAF_LOAD)
+      continue;
+    const fl_form *f = load ? &m->leaf[x] : &m->store[x - m->p->n_in];
+    int64_t step = beside < 0 ? 1 : f->coef[beside] * m->shape[beside];
+    double size = 1;
+    for (int i = 0; i < m->n_dims; i++)
+      size *= f->coef[i] ? (double)m->shape[i] : 1;
+    sum += f->coef[d] == step && step ? size : 0;
+  }
+  return sum;
+}
+
+static int best_dim(const maker *m, int from, int to, int beside,
+                    double *best) {
+  int at = -1;
+  *best = -1;
+  for (int d = to - 1; d >= from; d--) {
+    double score = d == beside ? -1 : side_by_side(m, d, beside);
+    if (score > *best) {
+      *best = score;
+      at = d;
+    }
+  }
+  return at;
+}
+
+static void choose_axes(maker *m) {
+  int outer = m->n_dims - m->n_inner;
+  double in, out, any;
+  m->n->inner = m->t->n_inner > 0;
+  if (!m->n->inner) {
+    m->axis_q = best_dim(m, 0, m->n_dims, -1, &any);
+    m->axis_p = m->axis_q < 0 ? -1 : best_dim(m, 0, m->n_dims, m->axis_q, &any);
+    return;
+  }
+  int q_in = best_dim(m, outer, m->n_dims, -1, &in);
+  int q_out = best_dim(m, 0, outer, -1, &out);
+  m->n->across = q_out >= 0 && (out > in || q_in < 0);
+  m->axis_q = m->n->across ? q_out : q_in;
+  if (m->axis_q < 0)
+    m->axis_p = best_dim(m, 0, outer, -1, &any);
+  else if (m->n->across)
+    m->axis_p = best_dim(m, outer, m->n_dims, m->axis_q, &any);
+  else
+    m->axis_p = best_dim(m, 0, outer, m->axis_q, &any);
+}
+
+static fl_nest_place place_form(const maker *m, const fl_form *f) {
+  fl_nest_place x = {.offset = f->offset};
+  int k = 0;
+  for (int d = 0; d < m->n_dims; d++)
+    if (d == m->axis_p)
+      x.p = f->coef[d];
+    else if (d == m->axis_q)
+      x.q = f->coef[d];
+    else
+      x.loop[k++] = f->coef[d];
+  return x;
+}
+
+static int64_t even_cut(int64_t n, int64_t most) {
+  int64_t cuts = fl_ceil_div(n, most),
+          cut = fl_ceil_div(n, cuts > 1 ? cuts : 1);
+  cut = cuts > 1 ? (cut + 15) / 16 * 16 : cut;
+  return cut > 1 ? cut < most ? cut : most : 1;
+}
+
+static void cut_blocks(maker *m, int64_t most) {
+  fl_nest_plan *n = m->n;
+  int64_t inner = 1, outer = 1;
+  n->np = m->axis_p < 0 ? 1 : m->shape[m->axis_p];
+  n->nq = m->axis_q < 0 ? 1 : m->shape[m->axis_q];
+  n->n_loops = n->n_outer = 0;
+  for (int d = 0; d < m->n_dims; d++) {
+    if (d == m->axis_p || d == m->axis_q)
+      continue;
+    bool in = d >= m->n_dims - m->n_inner;
+    n->n_outer += !in;
+    *(in ? &inner : &outer) *= m->shape[d];
+    n->loop[n->n_loops++] = m->shape[d];
+  }
+  n->bq = even_cut(n->nq, most);
+  n->bp = n->nq >= SHORT ? 1 : even_cut(n->np, most / n->bq);
+  int64_t tp = fl_ceil_div(n->np, n->bp), tq = fl_ceil_div(n->nq, n->bq);
+  n->tiles = n->across ? tp : tq;
+  n->outer_tiles = n->across ? tq : tp;
+  n->width = n->across ? n->bq : n->bp;
+  n->chunks = outer * n->outer_tiles;
+  n->passes = inner * n->tiles;
+  n->segment = SEGMENT / (n->bp * n->bq);
+  n->segment = n->segment > 1 ? n->segment : 1;
+  n->segments = n->chunks < FEW && n->passes >= 2 * n->segment
+                    ? fl_ceil_div(n->passes, n->segment)
+                    : 1;
+  m->whole = n->passes == 1;
+  m->full =
+      (uint8_t)((n->bp > 1 ? FL_VARY_P : 0) | (n->bq > 1 ? FL_VARY_Q : 0));
+  for (int x = 0; x < m->p->n_in; x++)
+    n->leaf[x] = place_form(m, &m->leaf[x]);
+  for (int x = 0; x < m->t->n_stores; x++)
+    n->store[x] = place_form(m, &m->store[x]);
+}
+
+/* --- what values vary with --- */
+
+static uint8_t place_varies(const fl_nest_plan *n, const fl_nest_place *x) {
+  bool in = (n->across ? x->p : x->q) != 0 && (n->across ? n->np : n->nq) > 1;
+  for (int k = n->n_outer; k < n->n_loops; k++)
+    in |= x->loop[k] != 0;
+  return (uint8_t)((x->p && n->bp > 1 ? FL_VARY_P : 0) |
+                   (x->q && n->bq > 1 ? FL_VARY_Q : 0) |
+                   (in ? FL_VARY_INNER : 0));
+}
+
+static bool join_values(fl_nest_plan *n, int v, int of) {
+  uint8_t vary = n->vary[v] | n->vary[of];
+  uint8_t phase = n->phase[of] > n->phase[v] ? n->phase[of] : n->phase[v];
+  bool more = vary != n->vary[v] || phase != n->phase[v];
+  n->vary[v] = vary;
+  n->phase[v] = phase;
+  return more;
+}
+
+/* Instructions may stand after others that leaves above them feed, so all are
+ * gone through until nothing changes. */
+static void find_values(maker *m) {
+  fl_nest_plan *n = m->n;
+  const uint16_t *out = m->p->out;
+  memset(n->phase, 0, sizeof n->phase);
+  memset(n->vary, 0, sizeof n->vary);
+  for (int x = 0; x < m->p->n_in; x++)
+    if (is_reduce(m, x))
+      n->vary[x] = n->across ? m->full & FL_VARY_Q : m->full & FL_VARY_P;
+    else
+      n->vary[x] = place_varies(n, &n->leaf[x]);
+  for (bool more = true; more;) {
+    more = false;
+    for (int x = 0; x < m->p->n_in; x++) {
+      const fl_leaf *leaf = &m->t->leaves[x];
+      if (is_reduce(m, x)) {
+        uint8_t phase = (uint8_t)(n->phase[out[leaf->source]] + 1);
+        more |= phase != n->phase[x];
+        n->phase[x] = phase;
+      } else if (leaf->mask >= 0) {
+        more |= join_values(n, x, out[leaf->mask]);
+      }
+    }
+    for (int k = 0; k < m->p->n_instr; k++)
+      for (int j = 0; j < m->p->instrs[k].n_in; j++)
+        more |= join_values(n, m->first + k, m->p->instrs[k].in[j]);
+  }
+  n->phases = 1;
+  for (int v = 0; v < m->values; v++)
+    n->phases = n->phase[v] >= n->phases ? n->phase[v] + 1 : n->phases;
+}
+
+/* --- steps --- */
+
+static uint8_t vary_block(const maker *m, int v) {
+  return m->n->vary[v] & FL_VARY_BLOCK;
+}
+
+static fl_nest_step *add_step(maker *m, int kind, int what, uint8_t vary) {
+  fl_nest_plan *n = m->n;
+  if (n->n_steps == FL_NEST_STEPS) {
+    m->too_long = true;
+    n->n_steps = 0;
+  }
+  fl_nest_step *s = &n->steps[n->n_steps++];
+  *s = (fl_nest_step){.kind = (uint8_t)kind,
+                      .vary = vary,
+                      .what = (int16_t)what,
+                      .slot = -1,
+                      .store = -1,
+                      .kept = -1};
+  return s;
+}
+
+/* What costs no more than reading it back would. */
+static bool is_cheap(const maker *m, int v) {
+  const fl_instr *x = &m->p->instrs[v - m->first];
+  switch (x->row) {
+  case FL_ROW_add:
+  case FL_ROW_sub:
+  case FL_ROW_mul:
+  case FL_ROW_neg:
+  case FL_ROW_mul_add:
+  case FL_ROW_mul_sub:
+  case FL_ROW_sub_mul:
+    break;
+  default:
+    return false;
+  }
+  int loads = 0;
+  for (int j = 0; j < x->n_in; j++) {
+    int u = x->in[j];
+    if (u >= m->first && m->n->vary[u] & FL_VARY_INNER)
+      return false;
+    loads += u < m->first && m->n->vary[u] & FL_VARY_INNER;
+  }
+  return loads <= 1;
+}
+
+/* From now on an earlier phase keeps v: false if there is no room. */
+static bool keep_value(maker *m, int v) {
+  fl_nest_plan *n = m->n;
+  size_t elements = (size_t)(n->passes * n->bp * n->bq);
+  if (m->kept[v] >= 0)
+    return true;
+  if (n->segments > 1 || v < m->first || is_cheap(m, v) ||
+      elements > FL_NEST_CACHE ||
+      (m->cached + n->wide) * elements > FL_NEST_CACHE)
+    return false;
+  m->kept[v] = (int32_t)m->cached;
+  n->steps[m->made_by[v]].kept = m->kept[v];
+  m->cached += n->wide;
+  return true;
+}
+
+static void want(maker *m, int v);
+
+/* v for every element of the block; its number among the values. */
+static int want_spread(maker *m, int v, uint8_t to) {
+  int id = v;
+  want(m, v);
+  if (vary_block(m, v) != to && vary_block(m, v) != 0)
+    id = m->values + v;
+  if (id != v && (m->made[id] != m->now && !(m->whole && m->made[id]))) {
+    add_step(m, FL_NEST_SPREAD, v, to);
+    m->made[id] = (uint8_t)m->now;
+  }
+  return id;
+}
+
+static int want_everywhere(maker *m, int v) {
+  int id = m->values + v;
+  want(m, v);
+  if (vary_block(m, v) == m->full)
+    return v;
+  if (m->made[id] != m->now && !(m->whole && m->made[id])) {
+    add_step(m, FL_NEST_SPREAD, v, m->full);
+    m->made[id] = (uint8_t)m->now;
+  }
+  return id;
+}
+
+/* Steps for a value that varies with the inner dims, in this phase's list. */
+static void want(maker *m, int v) {
+  bool before = m->made[v] != 0;
+  if (!(m->n->vary[v] & FL_VARY_INNER) || m->made[v] == m->now ||
+      (m->whole && before))
+    return;
+  if (before && keep_value(m, v)) {
+    add_step(m, FL_NEST_KEPT, v, vary_block(m, v))->kept = m->kept[v];
+  } else if (v < m->p->n_in) {
+    int mask = m->t->leaves[v].mask;
+    if (mask >= 0)
+      want(m, m->p->out[mask]);
+    add_step(m, FL_NEST_LEAF, v, vary_block(m, v));
+  } else {
+    const fl_instr *x = &m->p->instrs[v - m->first];
+    for (int j = 0; j < x->n_in; j++)
+      want_spread(m, x->in[j], vary_block(m, v));
+    add_step(m, FL_NEST_INSTR, v - m->first, vary_block(m, v));
+    if (!before)
+      m->made_by[v] = (int16_t)(m->n->n_steps - 1);
+  }
+  m->made[v] = (uint8_t)m->now;
+}
+
+static void want_row(maker *m, int v, int phase) {
+  fl_nest_plan *n = m->n;
+  if (n->vary[v] & FL_VARY_INNER || n->phase[v] != phase || m->made[v] ||
+      (v < m->p->n_in && !m->used[v]))
+    return;
+  m->made[v] = 1;
+  if (v < m->p->n_in) {
+    const fl_leaf *x = &m->t->leaves[v];
+    if (x->mask >= 0)
+      want_row(m, m->p->out[x->mask], phase);
+    n->row_slot[v] = (int16_t)n->rows++;
+    if (x->kind != FL_LEAF_REDUCE)
+      add_step(m, FL_NEST_LEAF, v, vary_block(m, v))->slot = n->row_slot[v];
+  } else if (v >= m->first) {
+    const fl_instr *x = &m->p->instrs[v - m->first];
+    for (int j = 0; j < x->n_in; j++)
+      want_row(m, x->in[j], phase);
+    n->row_slot[v] = (int16_t)n->rows++;
+    add_step(m, FL_NEST_INSTR, v - m->first, vary_block(m, v))->slot =
+        n->row_slot[v];
+  }
+}
+
+/* The phase in whose blocks a store is done; -1: after them, once a chunk. */
+static int phase_of_store(const maker *m, int k) {
+  const fl_nest_plan *n = m->n;
+  int v = m->p->out[m->t->stores[k].value];
+  uint8_t vary = n->vary[v] | place_varies(n, &n->store[k]);
+  if (!(vary & FL_VARY_INNER))
+    return -1;
+  return n->over[k] ? n->phases - 1 : n->phase[v];
+}
+
+static void list_steps(maker *m) {
+  fl_nest_plan *n = m->n;
+  const fl_tile *t = m->t;
+  n->n_steps = n->rows = 0;
+  for (int phase = 0; phase < n->phases; phase++) {
+    n->row[phase].begin = n->n_steps;
+    for (int v = 0; v < m->values; v++)
+      want_row(m, v, phase);
+    n->row[phase].end = n->n_steps;
+  }
+  for (int phase = 0; phase < n->phases; phase++) {
+    m->now = phase + 1;
+    n->block[phase].begin = n->n_steps;
+    for (int k = 0; k < n->n_reduce; k++) {
+      int v = m->p->out[t->leaves[n->reduce[k]].source];
+      if (n->phase[v] != phase)
+        continue;
+      want_everywhere(m, v);
+      add_step(m, FL_NEST_REDUCE, k, m->full);
+    }
+    for (int k = 0; k < t->n_stores; k++)
+      if (phase_of_store(m, k) == phase)
+        want_everywhere(m, m->p->out[t->stores[k].value]);
+    for (int k = 0; k < t->n_stores; k++)
+      if (phase_of_store(m, k) == phase)
+        add_step(m, FL_NEST_STORE, k, m->full)->spread = true;
+    n->block[phase].end = n->n_steps;
+  }
+  n->last.begin = n->n_steps;
+  for (int k = 0; k < t->n_stores; k++)
+    if (phase_of_store(m, k) < 0)
+      add_step(m, FL_NEST_STORE, k, place_varies(n, &n->store[k]));
+  n->last.end = n->n_steps;
+}
+
+/* --- buffers --- */
+
+/* What a step reads, as numbers of values; those spread come after all. */
+static int step_reads(const maker *m, const fl_nest_step *s, int *in) {
+  const fl_tile *t = m->t;
+  switch (s->kind) {
+  case FL_NEST_LEAF:
+    in[0] = t->leaves[s->what].mask;
+    in[0] = in[0] < 0 ? -1 : m->p->out[in[0]];
+    return in[0] >= 0;
+  case FL_NEST_INSTR:
+    for (int j = 0; j < m->p->instrs[s->what].n_in; j++) {
+      in[j] = m->p->instrs[s->what].in[j];
+      uint8_t vary = vary_block(m, in[j]);
+      in[j] += vary && vary != s->vary ? m->values : 0;
+    }
+    return m->p->instrs[s->what].n_in;
+  case FL_NEST_SPREAD:
+    in[0] = s->what;
+    return 1;
+  case FL_NEST_REDUCE:
+  case FL_NEST_STORE:
+    in[0] = s->kind == FL_NEST_STORE ? t->stores[s->what].value
+                                     : t->leaves[m->n->reduce[s->what]].source;
+    in[0] = m->p->out[in[0]];
+    in[0] += vary_block(m, in[0]) != s->vary ? m->values : 0;
+    return 1;
+  default:
+    return 0;
+  }
+}
+
+static int step_gives(const maker *m, const fl_nest_step *s) {
+  switch (s->kind) {
+  case FL_NEST_LEAF:
+  case FL_NEST_KEPT:
+    return s->what;
+  case FL_NEST_INSTR:
+    return m->first + s->what;
+  case FL_NEST_SPREAD:
+    return m->values + s->what;
+  default:
+    return -1;
+  }
+}
+
+/* Whether a result may lie where input `id` lies: loops go element by element.
+ */
+static bool may_replace(const maker *m, const fl_nest_step *s, int id) {
+  const fl_instr *x = &m->p->instrs[s->what];
+  if (s->kind != FL_NEST_INSTR || x->row == FL_ROW_convert)
+    return false;
+  int v = id < m->values ? id : id - m->values;
+  uint8_t vary = id < m->values ? vary_block(m, v) : m->full;
+  return vary == s->vary && fl_dtype_size(fl_program_type(m->p, v)) ==
+                                fl_dtype_size((fl_dtype)x->result);
+}
+
+static void free_slot(maker *m, int id, bool *taken) {
+  if (m->slot[id] >= 0)
+    taken[m->slot[id]] = false;
+  m->slot[id] = -1;
+}
+
+/* A store whose value this step computes may be its buffer, unless what it
+ * writes over is read later. */
+static void find_direct(maker *m, fl_nest_step *s, int at, int end) {
+  fl_nest_plan *n = m->n;
+  int v = m->first + s->what;
+  for (int i = at + 1; i < end && s->store < 0; i++) {
+    const fl_nest_step *x = &n->steps[i];
+    if (x->kind != FL_NEST_STORE || x->vary != s->vary ||
+        m->p->out[m->t->stores[x->what].value] != v)
+      continue;
+    bool late = false;
+    for (int leaf = 0; leaf < m->p->n_in; leaf++)
+      late |= n->over[x->what] >> leaf & 1 && m->last[leaf] > at;
+    if (!late)
+      s->store = x->what;
+  }
+}
+
+static void give_slots(maker *m, int begin, int end) {
+  bool taken[2 * FL_PROGRAM_VALUES] = {false};
+  fl_nest_plan *n = m->n;
+  int in[3];
+  for (int id = 0; id < 2 * m->values; id++)
+    m->last[id] = m->slot[id] = -1;
+  for (int i = begin; i < end; i++)
+    for (int j = step_reads(m, &n->steps[i], in) - 1; j >= 0; j--)
+      m->last[in[j]] = (int16_t)i;
+  for (int i = begin; i < end; i++) {
+    fl_nest_step *s = &n->steps[i];
+    int count = step_reads(m, s, in), id = step_gives(m, s);
+    for (int j = 0; j < count; j++)
+      if (m->last[in[j]] == i && may_replace(m, s, in[j]))
+        free_slot(m, in[j], taken);
+    if (s->kind == FL_NEST_INSTR)
+      find_direct(m, s, i, end);
+    if (id >= 0 && s->kind != FL_NEST_KEPT && s->kept < 0) {
+      int b = 0;
+      while (taken[b])
+        b++;
+      taken[b] = true;
+      s->slot = m->slot[id] = (int16_t)b;
+      n->slots = b >= n->slots ? b + 1 : n->slots;
+    }
+    for (int j = 0; j < count; j++)
+      if (m->last[in[j]] == i)
+        free_slot(m, in[j], taken);
+    if (id >= 0 && m->last[id] < i)
+      free_slot(m, id, taken);
+  }
+}
+
+/* Leaves that are stored elsewhere than they are loaded are copied first, if
+ * something is written over them. */
+static void find_copied(maker *m) {
+  fl_nest_plan *n = m->n;
+  uint64_t stored = 0, over = 0;
+  for (int k = 0; k < m->t->n_stores; k++) {
+    int v = m->p->out[m->t->stores[k].value];
+    over |= n->over[k];
+    stored |= v < m->p->n_in ? (uint64_t)1 << v : 0;
+  }
+  n->copied = stored & over;
+}
+
+/* --- all of it --- */
+
+static void find_constants(maker *m) {
+  fl_nest_plan *n = m->n;
+  for (int k = 0; k < m->p->n_const; k++) {
+    const fl_constant *c = &m->p->constants[k];
+    fl_dtype from = fl_dtype_kind(c->type) == FL_KIND_FLOAT ? FL_F64 : FL_I64;
+    FL_CPU(convert)(1, c->type, &n->cell[k], from, &c->f);
+  }
+  for (int k = 0; k < m->p->n_instr; k++)
+    n->loops[k] = FL_CPU(machine_loop)(&m->p->instrs[k]);
+  n->n_reduce = 0;
+  n->wide = 4;
+  for (int v = 0; v < m->values; v++)
+    if (fl_dtype_size(fl_program_type(m->p, v)) == 8)
+      n->wide = 8;
+  for (int k = 0; k < m->p->n_instr; k++)
+    for (int j = 0; j < m->p->instrs[k].n_in; j++)
+      if (m->p->instrs[k].in[j] < m->p->n_in)
+        m->used[m->p->instrs[k].in[j]] = true;
+  for (int k = 0; k < m->p->n_out; k++)
+    if (m->p->out[k] < m->p->n_in)
+      m->used[m->p->out[k]] = true;
+  for (int x = 0; x < m->p->n_in; x++)
+    if (is_reduce(m, x) && m->used[x])
+      n->reduce[n->n_reduce++] = (uint8_t)x;
+}
+
+static void plan_blocks(maker *m, int64_t most) {
+  fl_nest_plan *n = m->n;
+  n->slots = 0;
+  m->cached = 0;
+  memset(m->made, 0, sizeof m->made);
+  memset(m->kept, -1, sizeof m->kept);
+  cut_blocks(m, most);
+  find_values(m);
+  if (n->phases > FL_NEST_PHASES) {
+    m->too_long = true;
+    return;
+  }
+  list_steps(m);
+  if (m->too_long)
+    return;
+  if (m->whole)
+    give_slots(m, n->block[0].begin, n->block[n->phases - 1].end);
+  else
+    for (int k = 0; k < n->phases; k++)
+      give_slots(m, n->block[k].begin, n->block[k].end);
+  n->room = ((size_t)(n->bp * n->bq) * n->wide + 63) / 64 * 64;
+  n->row_room = ((size_t)n->width * 8 + 63) / 64 * 64;
+  n->arena = (size_t)(n->slots + 1) * n->room + n->room +
+             (size_t)(n->rows + n->n_reduce) * n->row_room;
+  n->cache = m->cached * (size_t)(n->passes * n->bp * n->bq);
+}
+
+fl_status FL_CPU(nest_plan)(const fl_launch *l, const uint64_t *over,
+                            fl_nest_plan *n) {
+  const fl_tile *t = l->tile;
+  maker m = {.l = l, .t = t, .p = t->body, .n = n};
+  m.first = m.p->n_in + m.p->n_const;
+  m.values = m.first + m.p->n_instr;
+  n->across = false;
+  memcpy(n->over, over, (size_t)t->n_stores * sizeof *over);
+  for (int k = 0; k < m.p->n_in; k++)
+    m.leaf[k] = t->leaves[k].at;
+  for (int k = 0; k < t->n_stores; k++)
+    m.store[k] = t->stores[k].at;
+  find_constants(&m);
+  find_copied(&m);
+  merge_dims(&m);
+  choose_axes(&m);
+  int64_t slots = m.p->buffers + m.p->n_in + 1;
+  int64_t most = NEAR / (slots * (int64_t)n->wide) / 64 * 64;
+  most = most > FL_NEST_BLOCK ? FL_NEST_BLOCK : most < 256 ? 256 : most;
+  for (; most >= 16; most /= 2) {
+    plan_blocks(&m, most);
+    if (m.too_long || n->arena <= FL_NEST_ARENA)
+      break;
+  }
+  if (m.too_long || most < 16)
+    return fli_fail(FL_ESIZE, "%s: the kernel keeps too many values at once",
+                    l->op);
+  return FL_OK;
+}

@@ -1,0 +1,91 @@
+/* How the kernel "tile" (tile.c) goes through a nest: what tile_plan.c finds
+ * out once for each tile. It holds no pointer to the tile or its operands.
+ *
+ * Elements are computed in blocks of up to bp x bq, along two dims of the nest,
+ * the axes P and Q, with the elements of one p side by side. The other dims are
+ * loops around the blocks. A chunk is a block of rows: reductions run along Q
+ * within the rows of P, or, if `across`, along P for the columns of Q. */
+#ifndef FL_CPU_TILE_PLAN_H
+#define FL_CPU_TILE_PLAN_H
+
+#include "../../runtime/tile.h"
+#include "machine.h"
+
+#define FL_NEST_BLOCK  1024      /* elements of a block, at most */
+#define FL_NEST_ARENA  (1 << 16) /* bytes of all buffers of a thread */
+#define FL_NEST_CACHE  (1 << 17) /* bytes kept from phase to phase */
+#define FL_NEST_STEPS  2048
+#define FL_NEST_PHASES 32
+
+typedef struct fl_nest_place { /* a form over the axes and the loops */
+  int64_t offset, p, q, loop[FL_TILE_DIMS];
+} fl_nest_place;
+
+enum { FL_VARY_P = 1, FL_VARY_Q = 2, FL_VARY_BLOCK = 3, FL_VARY_INNER = 4 };
+
+typedef enum fl_nest_kind {
+  FL_NEST_LEAF,   /* loads leaf `what`, or makes its coordinates */
+  FL_NEST_INSTR,  /* runs instruction `what` */
+  FL_NEST_SPREAD, /* value `what` for every element of the block */
+  FL_NEST_KEPT,   /* value `what` from the cache of an earlier phase */
+  FL_NEST_REDUCE, /* the source of leaf `what` into its accumulators */
+  FL_NEST_STORE   /* store `what` */
+} fl_nest_kind;
+
+typedef struct fl_nest_step {
+  uint8_t kind, vary; /* vary: FL_VARY_BLOCK's bits of the result */
+  bool spread;        /* STORE: its value has been spread, if need be */
+  int16_t what;
+  int16_t slot;  /* buffer of the result; -1: none */
+  int16_t store; /* INSTR: the store that may be its buffer, or -1 */
+  int32_t kept;  /* bytes from the cache's begin for each element; -1: none */
+} fl_nest_step;
+
+typedef struct fl_nest_list {
+  int begin, end; /* of steps */
+} fl_nest_list;
+
+typedef struct fl_nest_plan {
+  int n_loops, n_outer;          /* loops: those of rows first */
+  int64_t loop[FL_TILE_DIMS];    /* their sizes */
+  bool across, inner;            /* inner: there are reduced dims */
+  int64_t np, nq, bp, bq;        /* sizes of the axes, of blocks */
+  int64_t width;                 /* rows of a chunk: bp, or bq */
+  int64_t chunks, passes, tiles; /* blocks of a chunk: passes, of which `tiles`
+                                    are along the inner axis */
+  int64_t outer_tiles;           /* chunks along the outer axis */
+  int64_t segments, segment;     /* passes are cut, if segments > 1 */
+  int phases, n_reduce, n_steps;
+  int slots, rows;             /* buffers of blocks, of chunks */
+  size_t wide, room, row_room; /* bytes of an element, of a buffer */
+  size_t arena, cache;         /* bytes of all buffers, of values kept */
+  fl_nest_list row[FL_NEST_PHASES], block[FL_NEST_PHASES], last;
+  uint8_t phase[FL_PROGRAM_VALUES], vary[FL_PROGRAM_VALUES];
+  int16_t row_slot[FL_PROGRAM_VALUES];
+  uint8_t reduce[FL_TILE_LEAVES]; /* the leaves that are reductions */
+  fl_nest_place leaf[FL_TILE_LEAVES], store[FL_TILE_STORES];
+  uint64_t over[FL_TILE_STORES]; /* leaves that lie where it writes */
+  uint64_t copied;               /* leaves that are never used in place */
+  fl_map_loop loops[FL_PROGRAM_VALUES]; /* of instructions */
+  uint64_t cell[FL_PROGRAM_VALUES];     /* constants */
+  fl_nest_step steps[FL_NEST_STEPS];
+} fl_nest_plan;
+
+/* For stores over these leaves. */
+fl_status FL_CPU(nest_plan)(const fl_launch *l, const uint64_t *over,
+                            fl_nest_plan *n);
+
+/* --- tile_reduce.c: accumulators are double, or int64_t for integers --- */
+
+typedef union fl_acc {
+  double f;
+  int64_t i;
+} fl_acc;
+
+/* groups of rows x width values, each into `width` accumulators. */
+typedef void (*fl_nest_fold)(int64_t groups, int64_t rows, int64_t width,
+                             fl_acc *to, const void *from);
+fl_nest_fold FL_CPU(nest_fold)(int reduction, fl_dtype type);
+fl_acc FL_CPU(nest_first)(int reduction, fl_dtype type);
+
+#endif
