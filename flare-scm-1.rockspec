@@ -9,7 +9,8 @@ description = {
   license = "MIT",
 }
 dependencies = {"lua ~> 5.4"}
-external_dependencies = {JANSSON = {header = "jansson.h"}, ZLIB = {header = "zlib.h"}}
+-- Only what the build does not do without: cmake/depends.cmake has the rest.
+external_dependencies = {JANSSON = {header = "jansson.h"}}
 build = {
   type = "cmake",
   variables = {
@@ -18,5 +19,6 @@ build = {
     FLARE_LUA_DIR = "$(LUADIR)",
     FLARE_LUA_MODULE_DIR = "$(LIBDIR)",
     LUA_INCLUDE_DIR = "$(LUA_INCDIR)",
+    LUA_PROGRAM = "$(LUA)",
   },
 }

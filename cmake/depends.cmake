@@ -1,4 +1,5 @@
 # What flare takes from the system, as targets that may be empty:
+#   LUA_PROGRAM             a Lua 5.4 that runs the build's own scripts
 #   lua_headers, lua_whole  Lua 5.4: its headers; all of liblua, for the program
 #   flare_modules           jansson, zlib and nanopb, for files
 #   flare_editline          libedit, for the prompt
@@ -87,6 +88,11 @@ find_program(LUA_PROGRAM NAMES lua5.4 lua54 lua-5.4 lua)
 if(NOT LUA_PROGRAM)
   message(FATAL_ERROR "flare's build runs a Lua interpreter: apt install lua5.4 "
     "(./bootstrap install-deps installs everything)")
+endif()
+execute_process(COMMAND ${LUA_PROGRAM} -v OUTPUT_VARIABLE said ERROR_VARIABLE said)
+if(NOT said MATCHES "^Lua 5\\.4")
+  message(FATAL_ERROR "flare's build runs Lua 5.4, and ${LUA_PROGRAM} -v says "
+    "\"${said}\": say where 5.4 is with -D LUA_PROGRAM=...")
 endif()
 flare_row(Lua LUA_FOUND "" "")
 

@@ -160,3 +160,40 @@ describe("an installed flare", function()
     run("cd embed && cc *.c -o by_pkg_config " .. flags .. " -lm && ./by_pkg_config")
   end)
 end)
+
+-- The build's needs are said in three places: CMake finds them, bootstrap and LuaRocks bring them.
+describe("what the build needs", function()
+  local depends = tree.read "cmake/depends.cmake"
+
+  it("is what bootstrap installs on Debian", function()
+    local needs = tree.read("bootstrap"):match "needs='\n(.-)\n'"
+    local installs = {}
+    for packages in needs:gmatch "[^\n]+" do
+      for name in packages:match("^%S+ +%S+ +(%S+)"):gmatch "[^,]+" do installs[name] = true end
+    end
+    local count = 0
+    for text in depends:gmatch "apt install ([%w%.%- \"]+)" do
+      local name = text:match "^[\"%s]*([%w%.-]+)"
+      count = count + (name and 1 or 0)
+      assert(not name or installs[name], name)
+    end
+    for name in depends:gmatch "%f[%w](lib[%w-]+%-dev)%f[^%w-]" do
+      count = count + 1
+      assert(installs[name], name)
+    end
+    assert(count >= 7, count)
+  end)
+
+  it("is what LuaRocks gives to it", function()
+    local rock = {}
+    assert(loadfile("flare-scm-1.rockspec", "t", rock))()
+    for variable in depends:gmatch "find_p%a+%((LUA_[%u_]+)" do
+      assert(rock.build.variables[variable], variable .. " is another Lua's")
+    end
+    for name in depends:gmatch "NOT (%u+)_FOUND%)\n  message%(FATAL_ERROR" do
+      assert(rock.external_dependencies[name], name)
+      rock.external_dependencies[name] = nil
+    end
+    assert.is_nil(next(rock.external_dependencies), "what is optional is no dependency")
+  end)
+end)
