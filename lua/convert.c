@@ -72,9 +72,60 @@ static int storage_offset(lua_State *L) {
   return 1;
 }
 
+/* The layouts of memory by the attribute `layout` of copy; 0 is "keep". */
+enum { KEEP, CONTIGUOUS, CHANNELS_LAST };
+
+static int check_layout(lua_State *L, int i, const char *where) {
+  static const char *const names[] = {"contiguous", "channels_last", NULL};
+  if (lua_type(L, i) != LUA_TSTRING)
+    fll_error(L,
+              "%s: layout: expected \"contiguous\" or \"channels_last\", got "
+              "%s",
+              where, fll_typename(L, i));
+  const char *got = lua_tostring(L, i);
+  for (int k = 0; names[k]; k++)
+    if (strcmp(got, names[k]) == 0)
+      return CONTIGUOUS + k;
+  return fll_error(L,
+                   "%s: layout: there is no \"%s\", only \"contiguous\" and "
+                   "\"channels_last\"",
+                   where, got);
+}
+
+/* Channels-last are 4 dims, N, C, H and W, of which C has the smallest step. */
+static void check_images(lua_State *L, const fl_tensor *t, const char *where) {
+  const fl_meta *m = fl_tensor_meta(t);
+  if (m->ndim != 4)
+    fll_error(L,
+              "%s: layout = \"channels_last\" is for 4 dims, (N, C, H, W), not "
+              "for %s%s",
+              where, fli_shape_text(m->ndim, m->shape),
+              m->ndim == 5 ? ": volumes stay contiguous" : "");
+}
+
+static bool lies_as(const fl_tensor *t, int layout) {
+  static const int order[] = {1, 3, 2, 0};
+  const fl_meta *m = fl_tensor_meta(t);
+  int64_t step = 1;
+  if (layout == CONTIGUOUS || fl_tensor_numel(t) == 0)
+    return fl_tensor_contiguous(t);
+  for (int i = 0; i < 4; i++) {
+    int d = order[i];
+    if (m->shape[d] != 1 && fl_tensor_strides(t)[d] != step)
+      return false;
+    step *= m->shape[d];
+  }
+  return true;
+}
+
 static int is_contiguous(lua_State *L) {
   fll_enter(L);
-  lua_pushboolean(L, fl_tensor_contiguous(self(L, "is_contiguous")));
+  fl_tensor *t = self(L, "is_contiguous");
+  int layout =
+      lua_isnoneornil(L, 2) ? CONTIGUOUS : check_layout(L, 2, "is_contiguous");
+  if (layout == CHANNELS_LAST)
+    check_images(L, t, "is_contiguous");
+  lua_pushboolean(L, lies_as(t, layout));
   return 1;
 }
 
@@ -267,10 +318,40 @@ static int bytes(lua_State *L) {
 /* How a conversion goes: the options of x:to(). */
 typedef struct way {
   bool async, on_stream;
+  int layout;
   fl_site site;
   fl_device device; /* of the stream */
   int stream;
 } way;
+
+/* x in another layout, and, unless dtype is FL_NODTYPE, as that. */
+static fl_status lay_out(fl_lua *st, fl_tensor *x, fl_dtype dtype, const way *w,
+                         fl_tensor **t) {
+  const fl_op *copy = fll_findop(st, "copy")->op;
+  fl_attrs a = *fl_op_defaults(copy);
+  fl_operand in = {.tensor = x};
+  if (dtype != FL_NODTYPE)
+    a.v[0].i = dtype;
+  a.v[1].i = w->layout;
+  fl_call c = {
+      .op = copy, .n_in = 1, .in = &in, .attrs = &a, .site = w->site, .out = t};
+  return fl_call_run(st->rt, &c);
+}
+
+static fl_status convert_there(fl_lua *st, fl_tensor *x, fl_device d,
+                               fl_dtype dtype, const way *w, fl_tensor **t) {
+  bool turns = w->layout && !lies_as(x, w->layout);
+  if (turns && d == fl_tensor_device(x))
+    return lay_out(st, x, dtype, w, t);
+  fl_status s = w->async ? fl_tensor_to_async(x, d, dtype, w->site, t)
+                         : fl_tensor_to(x, d, dtype, t);
+  if (s != FL_OK || !w->layout || lies_as(*t, w->layout))
+    return s;
+  fl_tensor *moved = *t;
+  s = lay_out(st, moved, FL_NODTYPE, w, t);
+  fl_tensor_release(moved);
+  return s;
+}
 
 static fl_status convert_by(fl_lua *st, fl_tensor *x, fl_device d,
                             fl_dtype dtype, const way *w, fl_tensor **t) {
@@ -278,8 +359,7 @@ static fl_status convert_by(fl_lua *st, fl_tensor *x, fl_device d,
   fl_status s =
       w->on_stream ? fl_stream_use(st->rt, w->device, w->stream) : FL_OK;
   if (s == FL_OK)
-    s = w->async ? fl_tensor_to_async(x, d, dtype, w->site, t)
-                 : fl_tensor_to(x, d, dtype, t);
+    s = convert_there(st, x, d, dtype, w, t);
   if (w->on_stream)
     fl_stream_use(st->rt, w->device, was);
   return s;
@@ -316,15 +396,19 @@ static bool is_dtype(const char *s, fl_dtype *d) {
 static void read_way(lua_State *L, fl_lua *st, int i, way *w) {
   w->site = fll_site_here(L, st);
   w->async = fll_option(L, i, "async") != LUA_TNIL && lua_toboolean(L, -1);
+  if (fll_option(L, i, "layout") != LUA_TNIL)
+    w->layout = check_layout(L, lua_gettop(L), "to");
+  if (w->layout == CHANNELS_LAST)
+    check_images(L, self(L, "to"), "to");
   fll_option(L, i, "stream");
   w->on_stream = fll_tostream(L, lua_gettop(L), "to", &w->device, &w->stream);
 }
 
 /* x:to("f64"), x:to("sim:0"), x:to("sim:0", "f64"), x:to{device =, dtype =},
- * x:to(y): as y is. {stream =, async =} may follow. */
+ * x:to(y): as y is. {layout =, stream =, async =} may follow. */
 static int to(lua_State *L) {
-  static const char *const options[] = {"device", "dtype", "stream", "async",
-                                        NULL};
+  static const char *const options[] = {"device", "dtype", "layout",
+                                        "stream", "async", NULL};
   way w = {false};
   fl_lua *st = fll_enter(L);
   fl_device d = -1;

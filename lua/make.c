@@ -436,7 +436,11 @@ static int like(lua_State *L, const char *where, number value) {
   options o = read_options(L, st, 3, where);
   fl_tensor *x = fll_checktensor(L, 1, where, "x");
   fl_meta m = *fl_tensor_meta(x);
-  return make(L, st, &o, m.ndim, m.shape, value);
+  make(L, st, &o, m.ndim, m.shape, value);
+  x = fll_test(L, 1)->t;
+  if (!fl_tensor_contiguous(x))
+    fll_check(L, st, fl_tensor_lay_like(fll_test(L, -1)->t, x));
+  return 1;
 }
 
 static int zeros_like(lua_State *L) {

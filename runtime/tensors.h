@@ -54,6 +54,10 @@ FL_API uint64_t fl_tensor_id(const fl_tensor *t);
 FL_API fl_runtime *fl_tensor_runtime(const fl_tensor *t);
 /* Whether its elements are in row-major order without gaps. */
 FL_API bool fl_tensor_contiguous(const fl_tensor *t);
+/* Gives t, a new contiguous tensor of like's shape, the order that like's dims
+ * have in memory; t's elements move. For tensors of one value, which need no
+ * copy. */
+FL_API fl_status fl_tensor_lay_like(fl_tensor *t, const fl_tensor *like);
 /* How often its storage was written in place. */
 FL_API uint32_t fl_tensor_version(const fl_tensor *t);
 /* Whether its runtime is closed; true for NULL. */

@@ -55,6 +55,100 @@ static inline void fl_row_major(int ndim, const int64_t *shape,
   }
 }
 
+/* The dims from the largest step to the smallest; dims of one element are last.
+ * False: elements repeat along a dim, which has no place in an order. */
+static inline bool fl_order_dims(int ndim, const int64_t *shape,
+                                 const int64_t *stride, int *order) {
+  int n = 0, last = ndim;
+  for (int i = ndim - 1; i >= 0; i--)
+    if (shape[i] == 1)
+      order[--last] = i;
+  for (int i = 0; i < ndim; i++) {
+    int64_t step = stride[i] < 0 ? -stride[i] : stride[i];
+    int k = n;
+    if (shape[i] == 1)
+      continue;
+    if (step == 0)
+      return false;
+    for (; k > 0; k--) {
+      int64_t s = stride[order[k - 1]];
+      if ((s < 0 ? -s : s) >= step)
+        break;
+      order[k] = order[k - 1];
+    }
+    order[k] = i;
+    n++;
+  }
+  return true;
+}
+
+/* v with `ndim` dims in this order; dims that it lacks in front repeat. */
+static inline void fl_reorder_dims(fl_view *v, int ndim, const int *order) {
+  int64_t shape[FL_MAX_DIMS], stride[FL_MAX_DIMS];
+  int lacks = ndim - v->ndim;
+  for (int i = 0; i < ndim; i++) {
+    int d = order[i] - lacks;
+    shape[i] = d < 0 ? 1 : v->shape[d];
+    stride[i] = d < 0 ? 0 : v->stride[d];
+  }
+  v->ndim = ndim;
+  for (int i = 0; i < ndim; i++) {
+    v->shape[i] = shape[i];
+    v->stride[i] = stride[i];
+  }
+}
+
+/* Where a dim is in this order. */
+static inline int fl_ordered_dim(int dim, int ndim, const int *order) {
+  int at = 0;
+  while (at < ndim && order[at] != dim)
+    at++;
+  return at;
+}
+
+/* A launch of a row with one input that works along the dim in attribute `dim`,
+ * with its dims in the order of the result's memory. */
+typedef struct fl_ordered {
+  fl_launch l;
+  fl_view in, out;
+  fl_attrs attrs;
+} fl_ordered;
+static inline const fl_launch *fl_by_memory(const fl_launch *l, int dim,
+                                            fl_ordered *o) {
+  const fl_view *y = &l->out[0];
+  int order[FL_MAX_DIMS];
+  if (fl_contiguous(y) || !fl_order_dims(y->ndim, y->shape, y->stride, order))
+    return l;
+  fl_view_copy(&o->in, &l->in[0]);
+  fl_view_copy(&o->out, y);
+  fl_reorder_dims(&o->in, y->ndim, order);
+  fl_reorder_dims(&o->out, y->ndim, order);
+  fl_attrs_copy(&o->attrs, l->attrs);
+  o->attrs.v[dim].i = fl_ordered_dim((int)l->attrs->v[dim].i, y->ndim, order);
+  o->l = *l;
+  o->l.in = &o->in;
+  o->l.out = &o->out;
+  o->l.attrs = &o->attrs;
+  return &o->l;
+}
+
+/* Whether v is (N, C, H, W) with channels innermost, then W, H and N, without
+ * gaps; false where that is the contiguous order as well. */
+static inline bool fl_channels_last(const fl_view *v) {
+  return v->ndim == 4 && !fl_contiguous(v) && v->stride[1] == 1 &&
+         (v->shape[3] == 1 || v->stride[3] == v->shape[1]) &&
+         (v->shape[2] == 1 || v->stride[2] == v->shape[1] * v->shape[3]) &&
+         (v->shape[0] == 1 ||
+          v->stride[0] == v->shape[1] * v->shape[3] * v->shape[2]);
+}
+
+/* v of shape (N, C, H, W) as (N, H, W, C). */
+static inline void fl_as_channels_last(const fl_view *v, fl_view *to) {
+  static const int order[4] = {0, 2, 3, 1};
+  fl_view_copy(to, v);
+  fl_reorder_dims(to, 4, order);
+}
+
 /* Strides of v as if broadcast to `ndim` dims of a shape it fits. */
 static inline void fl_broadcast_strides(const fl_view *v, int ndim,
                                         int64_t *stride) {

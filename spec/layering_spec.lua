@@ -206,7 +206,8 @@ describe("groups of runtime/", function()
       local from, to = group_of(source), home[name] and group_of(home[name])
       local above = home[name] and groups[from] and (not to or groups[to] > groups[from])
       -- the op table holds the addresses of the rules
-      local rule = {grad = true, shape = true, compose = true, cost = true, view = true}
+      local rule = {grad = true, shape = true, compose = true, cost = true, view = true,
+                    layout = true}
       local row = from == "ops" and to == "rules" and rule[name:match "^fli_(%a+)_"]
       if above and not row then
         offences[#offences + 1] = ("%s uses %s of %s"):format(source, name, home[name])

@@ -13,6 +13,17 @@ static int64_t at_least(int64_t v, int64_t least) {
   return v < least ? least : v;
 }
 
+/* Whether the result has channels last. Then `to` gets x as (N, H, W, C): a
+ * pixel is a sample, with one element for each channel. */
+static bool channels_last(const fl_launch *l, const fl_view *x, fl_view *to) {
+  bool last = fl_channels_last(&l->out[0]);
+  if (last)
+    fl_as_channels_last(x, to);
+  else
+    fl_view_copy(to, x);
+  return last;
+}
+
 /* An input that may be left out: false if there was no memory for it. */
 static bool batch_norm_optional(const fl_launch *l, const fl_view *v,
                                 fl_dtype type, const void **to) {
@@ -27,12 +38,15 @@ static void batch_norm_zero(const fl_view *v) {
 
 /* --- planes --- */
 
-static void set_planes(const fl_view *x, planes_job *j) {
+/* `last`: x is (N, H, W, C), without planes. */
+static void set_planes(const fl_view *x, bool last, planes_job *j) {
   j->samples = x->shape[0];
-  j->channels = x->shape[1];
+  j->channels = x->shape[last ? 3 : 1];
   j->size = 1;
-  for (int i = 2; i < x->ndim; i++)
+  for (int i = 2; i < x->ndim && !last; i++)
     j->size *= x->shape[i];
+  if (last)
+    j->samples *= x->shape[1] * x->shape[2];
   j->width = j->channels * j->size;
   j->tiles = fl_ceil_div(j->width, FL_COLUMNS);
   j->light = at_least(GRAIN / at_least(j->width, 1), 1);
@@ -65,7 +79,7 @@ FL_KERNEL(group_norm) {
   fl_dtype type = fl_cpu_wide(x->dtype);
   planes_job j = {.groups = l->attrs->v[FL_ATTR_group_norm_groups].i,
                   .eps = l->attrs->v[FL_ATTR_group_norm_eps].f};
-  set_planes(x, &j);
+  set_planes(x, false, &j);
   if (j.samples * j.groups == 0)
     return FL_OK;
   j.x = FL_CPU(input)(l, x, type);
@@ -90,7 +104,11 @@ FL_KERNEL(group_norm) {
 static fl_status set_backward(const fl_launch *l, fl_dtype type,
                               planes_job *j) {
   const void *mean, *rstd;
-  set_planes(&l->in[FL_IN_group_norm_backward_x], j);
+  fl_view x, dy, dx;
+  bool last = channels_last(l, &l->in[FL_IN_group_norm_backward_x], &x);
+  channels_last(l, &l->in[FL_IN_group_norm_backward_dy], &dy);
+  channels_last(l, &l->out[0], &dx);
+  set_planes(&x, last, j);
   _Static_assert(
       FL_IN_group_norm_backward_x == FL_IN_batch_norm_backward_x &&
           FL_IN_group_norm_backward_weight ==
@@ -98,9 +116,9 @@ static fl_status set_backward(const fl_launch *l, fl_dtype type,
           FL_IN_group_norm_backward_mean == FL_IN_batch_norm_backward_mean &&
           FL_IN_group_norm_backward_rstd == FL_IN_batch_norm_backward_rstd,
       "read for both rows");
-  j->dy = FL_CPU(input)(l, &l->in[FL_IN_group_norm_backward_dy], type);
-  j->x = FL_CPU(input)(l, &l->in[FL_IN_group_norm_backward_x], type);
-  j->y = FL_CPU(output)(l, &l->out[0], type);
+  j->dy = FL_CPU(input)(l, &dy, type);
+  j->x = FL_CPU(input)(l, &x, type);
+  j->y = FL_CPU(output)(l, &dx, type);
   if (!j->dy || !j->x || !j->y ||
       !batch_norm_optional(l, &l->in[FL_IN_group_norm_backward_weight], type,
                            &j->weight) ||
@@ -241,10 +259,12 @@ static fl_status set_factors(const fl_launch *l, fl_dtype type, planes_job *j) {
 
 /* attrs: training, momentum, eps; in: x, weight, bias, running mean and var */
 FL_KERNEL(batch_norm) {
-  const fl_view *x = &l->in[FL_IN_batch_norm_x];
-  fl_dtype type = fl_cpu_wide(x->dtype);
+  fl_view x, y;
+  fl_dtype type = fl_cpu_wide(l->in[FL_IN_batch_norm_x].dtype);
   planes_job j = {.eps = l->attrs->v[FL_ATTR_batch_norm_eps].f};
-  set_planes(x, &j);
+  bool last = channels_last(l, &l->in[FL_IN_batch_norm_x], &x);
+  channels_last(l, &l->out[0], &y);
+  set_planes(&x, last, &j);
   int64_t n = j.channels;
   double *mean = batch_norm_numbers(l, n, FL_F64),
          *var = batch_norm_numbers(l, n, FL_F64);
@@ -255,9 +275,9 @@ FL_KERNEL(batch_norm) {
       !batch_norm_optional(l, &l->in[FL_IN_batch_norm_bias], FL_F64, &j.bias))
     return FL_ENOMEM;
   fl_status s = FL_OK;
-  if (fl_view_numel(x)) {
-    j.x = FL_CPU(input)(l, x, type);
-    j.y = FL_CPU(output)(l, &l->out[0], type);
+  if (fl_view_numel(&x)) {
+    j.x = FL_CPU(input)(l, &x, type);
+    j.y = FL_CPU(output)(l, &y, type);
     if (!j.x || !j.y)
       return FL_ENOMEM;
   }
@@ -297,7 +317,7 @@ FL_KERNEL(batch_norm) {
                       FL_OF_FLOAT(batch_norm, type)->column_apply, &j);
     else
       over_planes(l, &j, 1, FL_OF_FLOAT(batch_norm, type)->plane_apply);
-    FL_CPU(finish)(l, &l->out[0], type, j.y);
+    FL_CPU(finish)(l, &y, type, j.y);
   }
   FL_CPU(finish)(l, &l->out[FL_OUT_batch_norm_mean], FL_F64, mean);
   FL_CPU(finish)(l, &l->out[FL_OUT_batch_norm_rstd], FL_F64, rstd);
@@ -356,7 +376,9 @@ FL_KERNEL(batch_norm_backward) {
                     FL_OF_FLOAT(batch_norm, type)->column_apply, &j);
   else
     over_planes(l, &j, 1, FL_OF_FLOAT(batch_norm, type)->plane_apply);
-  FL_CPU(finish)(l, &l->out[0], type, j.y);
+  fl_view dx;
+  channels_last(l, &l->out[0], &dx);
+  FL_CPU(finish)(l, &dx, type, j.y);
   put_weights(l, &j, dw, db);
   return FL_OK;
 }

@@ -387,6 +387,14 @@ FL_KERNEL(conv_weight_grad) {
     memset(w->data, 0, fl_view_bytes(w));
     return FL_OK;
   }
-  return conv_kernels_of(l)->weights(&c, FL_ATTR_conv_weight_grad_stride,
-                                     spatial);
+  fl_view_copy(&c.result, w);
+  fl_row_major(w->ndim, w->shape, c.result.stride);
+  c.result.data = FL_CPU(output)(l, w, w->dtype);
+  if (!c.result.data)
+    return FL_ENOMEM;
+  fl_status s =
+      conv_kernels_of(l)->weights(&c, FL_ATTR_conv_weight_grad_stride, spatial);
+  if (s == FL_OK)
+    FL_CPU(finish)(l, w, w->dtype, c.result.data);
+  return s;
 }

@@ -46,6 +46,7 @@ typedef struct conv_sub {
 typedef struct conv {
   const fl_launch *l;
   conv_data from, to;
+  fl_view result;     /* gradient of weights: contiguous */
   const void *weight; /* contiguous, of the type computed in */
   const void *bias;   /* the same, or NULL */
   bool flipped;       /* the gradient: weights are (source, destination) */

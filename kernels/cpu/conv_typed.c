@@ -605,7 +605,7 @@ static void conv_weight_add(void *context, int64_t begin, int64_t end) {
   conv *c = context;
   enum { ROWS = 64, COLS = 16 };
   int64_t k = c->cs * c->taps, blocks = fl_ceil_div(k, ROWS);
-  const fl_view *out = &c->l->out[0];
+  const fl_view *out = &c->result;
   int64_t size = (int64_t)fl_dtype_size(out->dtype);
   T turned[COLS * ROWS];
   for (int64_t n = begin; n < end; n++) {

@@ -207,17 +207,21 @@ FL_KERNEL(max_pool) {
   fl_attr_list(l->attrs, FL_ATTR_max_pool_kernel, &spatial);
   pool_open(&p, l, x, y, spatial);
   pool_windows(&p, FL_ATTR_max_pool_kernel, FL_ATTR_max_pool_dilation);
-  p.where = l->out[FL_OUT_max_pool_where].data;
   if (fl_view_numel(y) == 0)
     return FL_OK;
-  if (!pool_taps(&p))
+  const fl_view *where = &l->out[FL_OUT_max_pool_where];
+  p.where = FL_CPU(output)(l, where, FL_I64);
+  if (!p.where || !pool_taps(&p))
     return FL_ENOMEM;
   int64_t taps = p.axis[0].kernel * p.axis[1].kernel * p.axis[2].kernel;
-  return pool_run(&p, x, d, p.planes * p.axis[0].out * p.axis[1].out,
-                  p.axis[2].out * taps,
-                  d == FL_I64   ? pool_max_i64
-                  : d == FL_F64 ? pool_max_f64
-                                : pool_max_f32);
+  fl_status s = pool_run(&p, x, d, p.planes * p.axis[0].out * p.axis[1].out,
+                         p.axis[2].out * taps,
+                         d == FL_I64   ? pool_max_i64
+                         : d == FL_F64 ? pool_max_f64
+                                       : pool_max_f32);
+  if (s == FL_OK)
+    FL_CPU(finish)(l, where, FL_I64, p.where);
+  return s;
 }
 
 /* dy, where -> dx */

@@ -58,11 +58,25 @@ static fl_status random_draw(const fl_launch *l, drawing *c, int k, int64_t per,
                              fl_dtype made) {
   c->seed = (uint64_t)fl_cpu_scalar_int(&l->in[k]);
   c->offset = (uint64_t)fl_cpu_scalar_int(&l->in[FL_IN_OFFSET(k)]);
-  c->y = &l->out[0];
-  c->n = fl_view_numel(c->y);
+  fl_view rows; /* elements are counted in row-major order */
+  const fl_view *y = &l->out[0];
+  c->y = y;
+  c->n = fl_view_numel(y);
   c->per = per;
   c->made = made;
-  return fl_cpu_stoppable(l, fl_ceil_div(c->n, per), PIECE, draw_task, c);
+  if (fl_contiguous(y))
+    return fl_cpu_stoppable(l, fl_ceil_div(c->n, per), PIECE, draw_task, c);
+  fl_view_copy(&rows, y);
+  fl_row_major(y->ndim, y->shape, rows.stride);
+  rows.data = fl_scratch_get(l, fl_view_bytes(y));
+  if (!rows.data)
+    return FL_ENOMEM;
+  c->y = &rows;
+  fl_status s =
+      fl_cpu_stoppable(l, fl_ceil_div(c->n, per), PIECE, draw_task, c);
+  if (s == FL_OK)
+    FL_CPU(move_view)(l, y, &rows);
+  return s;
 }
 
 /* --- rand --- */

@@ -240,6 +240,8 @@ static int64_t resample_along(const fl_launch *l, const fl_view *v) {
 }
 
 FL_KERNEL(resample) {
+  fl_ordered ordered;
+  l = fl_by_memory(l, FL_ATTR_resample_dim, &ordered);
   const fl_view *x = &l->in[0], *y = &l->out[0];
   sampling s =
       sampling_of(l->attrs->v, resample_along(l, x), resample_along(l, y));
@@ -257,6 +259,8 @@ FL_KERNEL(resample) {
 }
 
 FL_KERNEL(resample_backward) {
+  fl_ordered ordered;
+  l = fl_by_memory(l, FL_ATTR_resample_dim, &ordered);
   const fl_view *dy = &l->in[0], *dx = &l->out[0];
   sampling s =
       sampling_of(l->attrs->v, resample_along(l, dx), resample_along(l, dy));

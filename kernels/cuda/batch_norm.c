@@ -5,6 +5,8 @@
 #include "batch_norm.h"
 #include "reduce.h"
 
+#include "../../runtime/view.h"
+
 #define THREADS 256
 
 /* --- what all have in common --- */
@@ -81,6 +83,76 @@ static fl_status batch_norm_apply(const fl_launch *l, fl_dtype d,
   return p->total ? FLC_RUN(l, spec, grid, *p) : FL_OK;
 }
 
+/* --- channels last --- */
+
+/* v's memory, pixel by pixel. */
+static const void *read_last(const fl_launch *l, const fl_view *v, fl_dtype d) {
+  fl_view w;
+  fl_as_channels_last(v, &w);
+  return flc_input(l, &w, d);
+}
+
+/* A pixel is a sample, of one element for each channel. */
+static void set_last(planes_args *p) {
+  p->samples *= p->size;
+  p->size = 1;
+}
+
+/* Channels that a thread takes at once. */
+static int last_width(fl_dtype d, const planes_args *p) {
+  int vec = flc_lot(d);
+  bool good = p->channels % vec == 0 && flc_aligned(p->x, 16) &&
+              flc_aligned(p->dy, 16) && flc_aligned(p->y, 16);
+  return good ? vec : 1;
+}
+
+/* Cuts the rows so that about so many blocks run on each multiprocessor; gives
+ * their grid. Threads that would have no channels are few. */
+static flc_grid last_cut(const fl_launch *l, planes_args *p, int vec,
+                         int blocks) {
+  int64_t groups = flc_ceil_div(p->channels, vec);
+  int lanes = 32;
+  while (lanes > 1 && (lanes / 2 >= groups || (lanes > 4 && groups % lanes)))
+    lanes /= 2;
+  int64_t across = flc_ceil_div(groups, lanes), step = THREADS / lanes;
+  int64_t want =
+      flc_ceil_div((int64_t)flc_chip_of(l)->processors * blocks, across);
+  int64_t least = 4 * step; /* rows that are in flight at once */
+  want = want < 65535 ? want : 65535;
+  p->lanes = lanes;
+  p->each = flc_ceil_div(p->samples, want);
+  p->each = p->each > least ? p->each : least;
+  p->pieces = flc_ceil_div(p->samples, p->each);
+  return (flc_grid){
+      .x = (unsigned)across, .y = (unsigned)p->pieces, .block = THREADS};
+}
+
+/* `sums` of pieces of the rows, then `entry`, which adds them up and makes the
+ * factors. */
+static fl_status last_reduce(const fl_launch *l, fl_dtype d, const char *sums,
+                             const char *entry, planes_args *p) {
+  int vec = last_width(d, p);
+  flc_grid grid = last_cut(l, p, vec, 4);
+  fl_dtype wide = flc_wide(d);
+  p->part = fl_scratch_get(l, (size_t)(p->pieces * 2 * p->channels) *
+                                  fl_dtype_size(wide));
+  if (!p->part)
+    return FL_ENOMEM;
+  flc_spec spec = FLC_SPEC("batch_norm", sums, d, vec);
+  fl_status s = FLC_RUN(l, spec, grid, *p);
+  flc_spec join = FLC_SPEC("batch_norm", entry, wide);
+  flc_grid warps = {.x = (unsigned)flc_ceil_div(p->channels * 32, THREADS),
+                    .block = THREADS};
+  return s == FL_OK ? FLC_RUN(l, join, warps, *p) : s;
+}
+
+static fl_status last_apply(const fl_launch *l, fl_dtype d, planes_args *p) {
+  int vec = last_width(d, p);
+  flc_grid grid = last_cut(l, p, vec, 16);
+  flc_spec spec = FLC_SPEC("batch_norm", "last_apply", d, vec, p->dy != NULL);
+  return p->total ? FLC_RUN(l, spec, grid, *p) : FL_OK;
+}
+
 static fl_status no_elements(const fl_launch *l) {
   fl_status s = FL_OK;
   for (int k = 1; k < 3 && s == FL_OK; k++) {
@@ -104,9 +176,12 @@ _Static_assert(
 /* in: dy, x, weight, mean, rstd; out: dx, dw, db */
 static fl_status set_backward(const fl_launch *l, fl_dtype d, planes_args *p) {
   const fl_view *w = &l->in[FL_IN_group_norm_backward_weight];
-  set_planes(&l->in[FL_IN_group_norm_backward_x], p);
-  p->dy = flc_input(l, &l->in[FL_IN_group_norm_backward_dy], d);
-  p->x = flc_input(l, &l->in[FL_IN_group_norm_backward_x], d);
+  const fl_view *x = &l->in[FL_IN_group_norm_backward_x],
+                *dy = &l->in[FL_IN_group_norm_backward_dy];
+  bool last = fl_channels_last(&l->out[0]);
+  set_planes(x, p);
+  p->dy = last ? read_last(l, dy, d) : flc_input(l, dy, d);
+  p->x = last ? read_last(l, x, d) : flc_input(l, x, d);
   p->y = l->out[0].data;
   p->weight = numbers_of(w);
   if (w->data) {
@@ -202,9 +277,17 @@ FLC_KERNEL(batch_norm) {
   if (p.channels == 0)
     return FL_OK;
   fl_status s = set_room(l, d, p.channels, p.channels, &p);
-  p.x = p.total ? flc_input(l, x, d) : NULL;
+  bool last = fl_channels_last(&l->out[0]);
+  if (p.total)
+    p.x = last ? read_last(l, x, d) : flc_input(l, x, d);
   if (s != FL_OK || (p.total && !p.x))
     return FL_ENOMEM;
+  if (last) {
+    set_last(&p);
+    s = p.training ? last_reduce(l, d, "last_moments", "last_forward", &p)
+                   : small(l, "batch_forward", p.channels, &p);
+    return s == FL_OK ? last_apply(l, d, &p) : s;
+  }
   if (p.training) {
     fl_view v = {.data = (void *)(uintptr_t)p.x,
                  .dtype = d,
@@ -230,6 +313,11 @@ FLC_KERNEL(batch_norm_backward) {
   if (s != FL_OK)
     return s;
   p.count = (double)(p.samples * p.size);
+  if (fl_channels_last(&l->out[0])) {
+    set_last(&p);
+    s = last_reduce(l, d, "last_sums", "last_backward", &p);
+    return s == FL_OK ? last_apply(l, d, &p) : s;
+  }
   fl_view v = view_of(&p, d, p.samples, p.channels);
   const void *mean =
       flc_input(l, &l->in[FL_IN_batch_norm_backward_mean], flc_wide(d));
@@ -239,6 +327,24 @@ FLC_KERNEL(batch_norm_backward) {
   if (s == FL_OK)
     s = small(l, "batch_backward", p.channels, &p);
   return s == FL_OK ? batch_norm_apply(l, d, &p) : s;
+}
+
+static void visit_last(flc_visitor *v) {
+  static const char *const sums[] = {"last_moments", "last_sums"};
+  static const char *const joins[] = {"last_forward", "last_backward"};
+  FL_EACH_DTYPE(d, fl_dtype_is_float)
+  for (int k = 0; k < 4; k++) {
+    int vec = k % 2 ? 1 : flc_lot(d);
+    flc_spec s = FLC_SPEC("batch_norm", "last_apply", d, vec, k / 2);
+    v->spec(v, &s, d == FL_BF16 && k == 2);
+    s = FLC_SPEC("batch_norm", sums[k / 2], d, vec);
+    v->spec(v, &s, d == FL_BF16 && vec > 1);
+  }
+  FL_EACH_DTYPE(d, fl_dtype_is_wide)
+  for (int k = 0; k < 2; k++) {
+    flc_spec s = FLC_SPEC("batch_norm", joins[k], d);
+    v->spec(v, &s, d == FL_F32);
+  }
 }
 
 void flc_visit_batch_norm(flc_visitor *v) {
@@ -255,4 +361,5 @@ void flc_visit_batch_norm(flc_visitor *v) {
     flc_spec s = FLC_SPEC("batch_norm", others[k], 0);
     v->spec(v, &s, true);
   }
+  visit_last(v);
 }

@@ -1,5 +1,6 @@
 /* Arguments of the kernels in batch_norm.cu. The tensors are (samples,
- * channels, size); a plane is the space of one sample and channel. */
+ * channels, size); a plane is the space of one sample and channel. Where
+ * channels are last, a pixel is a sample. */
 #ifndef FL_CUDA_BATCH_NORM_H
 #define FL_CUDA_BATCH_NORM_H
 
@@ -20,6 +21,11 @@ typedef struct planes_args {
   plane_numbers weight, bias, running_mean, running_var;
   plane_numbers mean, rstd, dw, db;
   double eps, momentum, count;
+  /* channels last: x is `samples` rows of channels. Blocks sum `each` rows for
+   * `lanes` threads' channels into part: pieces of (2, channels) */
+  void *part;
+  int64_t each, pieces;
+  int lanes;
   flc_fault fault;
   int training, wide; /* the dtype that a, b, c and m have */
 } planes_args;

@@ -73,6 +73,12 @@ template <class I> spot<I> element(const pool_args &a, int64_t e) {
   return s;
 }
 
+/* Channels last: where the group of channels that thread e does begins; e
+ * becomes the number of its place. */
+inline int64_t first_channel(const pool_args &a, int64_t *e, int vec) {
+  return fl_split(*e, a.by_groups, e) * vec;
+}
+
 /* --- maxima --- */
 
 /* The taps of a window that are in the plane, `step` apart. */
@@ -136,15 +142,66 @@ __global__ void most(const __grid_constant__ pool_args a) {
   }
 }
 
+/* The same for VEC channels, which are innermost. */
+template <int D, int WIDE, int VEC>
+__global__ void most_last(const __grid_constant__ pool_args a) {
+  typedef FL_W(D) W;
+  typedef FL_S(D) S;
+  typedef typename place<WIDE>::I I;
+  const I columns = (I)a.axis[2].in, rows = (I)a.axis[1].in;
+  for (int64_t t = fl_thread(); t < a.n / VEC; t += fl_threads()) {
+    int64_t e = t, channel = first_channel(a, &e, VEC);
+    spot<I> o = pooling_result<I>(a, e);
+    const S *x = (const S *)a.x + o.plane * a.in * a.channels + channel;
+    taps<I> tz(a.axis[0], o.z), tr(a.axis[1], o.r), tc(a.axis[2], o.c);
+    W best[VEC];
+    I at[VEC];
+    fl_vec<S, VEC> value;
+#pragma unroll
+    for (int i = 0; i < VEC; i++) {
+      at[i] = (tz.from * rows + tr.from) * columns + tc.from;
+      best[i] = lowest<W>::pooling_of();
+      value.at[i] = fl_put<S>(best[i]);
+    }
+    for (I z = tz.from; z < tz.to; z += tz.step)
+      for (I r = tr.from; r < tr.to; r += tr.step)
+        for (I c = tc.from; c < tc.to; c += tc.step) {
+          I here = (z * rows + r) * columns + c;
+          fl_vec<S, VEC> s = fl_read<S, VEC>(x + here * a.channels);
+#pragma unroll
+          for (int i = 0; i < VEC; i++) {
+            W v = fl_get<W>(s.at[i]);
+            if (v > best[i] || v != v) {
+              best[i] = v;
+              value.at[i] = s.at[i];
+              at[i] = here;
+            }
+          }
+        }
+    fl_write<S, VEC>((S *)a.y + t * VEC, value);
+#pragma unroll
+    for (int i = 0; i < VEC; i++)
+      a.where[t * VEC + i] = at[i] + a.base;
+  }
+}
+
+/* Where in dx element e of dy goes: plane, place and, if they are innermost,
+ * channel. */
+inline int64_t pooling_place(const pool_put_args &a, int64_t e, bool *good) {
+  int64_t plane, rest = e, channel = 0;
+  if (a.channels.by > 1)
+    channel = fl_split(e, a.channels, &rest);
+  fl_split(rest, a.out, &plane);
+  int64_t at = fl_position(a.fault, a.where[e], a.in.by, good);
+  return (plane * a.in.by + at) * a.channels.by + channel;
+}
+
 template <int D> __global__ void put(const __grid_constant__ pool_put_args a) {
   for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
-    int64_t plane;
     bool good;
-    fl_split(e, a.out, &plane);
-    int64_t at = fl_position(a.fault, a.where[e], a.in.by, &good);
+    int64_t at = pooling_place(a, e, &good);
     if (good)
-      atomicAdd((FL_S(D) *)a.dx + plane * a.in.by + at,
-                ((const FL_S(D) *)a.dy)[e]);
+      atomicAdd((FL_S(D) *)a.dx + at, ((const FL_S(D) *)a.dy)[e]);
   }
 }
 
@@ -152,11 +209,9 @@ template <int D> __global__ void put(const __grid_constant__ pool_put_args a) {
 template <int D>
 __global__ void places(const __grid_constant__ pool_put_args a) {
   for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
-    int64_t plane;
     bool good;
-    fl_split(e, a.out, &plane);
-    int64_t at = fl_position(a.fault, a.where[e], a.in.by, &good);
-    ((FL_S(D) *)a.dx)[e] = (FL_S(D))(good ? plane * a.in.by + at : a.all);
+    int64_t at = pooling_place(a, e, &good);
+    ((FL_S(D) *)a.dx)[e] = (FL_S(D))(good ? at : a.all);
   }
 }
 
@@ -228,5 +283,74 @@ __global__ void unmean(const __grid_constant__ pool_args a) {
                  ((W)nz * (W)nr * (W)nc);
         }
     ((FL_S(D) *)a.y)[e] = fl_put<FL_S(D)>(sum);
+  }
+}
+
+/* --- means, channels last --- */
+
+template <int D, int WIDE, int VEC>
+__global__ void mean_last(const __grid_constant__ pool_args a) {
+  typedef FL_W(D) W;
+  typedef FL_S(D) S;
+  typedef typename place<WIDE>::I I;
+  const I rows = (I)a.axis[1].in, columns = (I)a.axis[2].in;
+  for (int64_t t = fl_thread(); t < a.n / VEC; t += fl_threads()) {
+    int64_t e = t, channel = first_channel(a, &e, VEC);
+    spot<I> o = pooling_result<I>(a, e);
+    const S *x = (const S *)a.x + o.plane * a.in * a.channels + channel;
+    I nz, nr, nc;
+    range<I> z = pooling_window(a, a.axis[0], o.z, &nz);
+    range<I> r = pooling_window(a, a.axis[1], o.r, &nr);
+    range<I> c = pooling_window(a, a.axis[2], o.c, &nc);
+    W sum[VEC] = {};
+    for (I i = z.from; i < z.to; i++)
+      for (I j = r.from; j < r.to; j++)
+        for (I k = c.from; k < c.to; k++) {
+          fl_vec<S, VEC> s = fl_read<S, VEC>(
+              x + ((i * rows + j) * columns + k) * a.channels);
+#pragma unroll
+          for (int v = 0; v < VEC; v++)
+            sum[v] += fl_get<W>(s.at[v]);
+        }
+    fl_vec<S, VEC> y;
+#pragma unroll
+    for (int v = 0; v < VEC; v++)
+      y.at[v] = fl_put<S>(sum[v] / ((W)nz * (W)nr * (W)nc));
+    fl_write<S, VEC>((S *)a.y + t * VEC, y);
+  }
+}
+
+template <int D, int WIDE, int VEC>
+__global__ void unmean_last(const __grid_constant__ pool_args a) {
+  typedef FL_W(D) W;
+  typedef FL_S(D) S;
+  typedef typename place<WIDE>::I I;
+  const I rows = (I)a.axis[1].out, columns = (I)a.axis[2].out;
+  for (int64_t t = fl_thread(); t < a.n / VEC; t += fl_threads()) {
+    int64_t e = t, channel = first_channel(a, &e, VEC);
+    spot<I> i = element<I>(a, e);
+    const S *dy = (const S *)a.x + i.plane * a.out * a.channels + channel;
+    range<I> z = windows(a, a.axis[0], i.z), r = windows(a, a.axis[1], i.r);
+    range<I> c = windows(a, a.axis[2], i.c);
+    W sum[VEC] = {};
+    for (I oz = z.from; oz < z.to; oz++)
+      for (I orow = r.from; orow < r.to; orow++)
+        for (I oc = c.from; oc < c.to; oc++) {
+          I nz, nr, nc;
+          pooling_window(a, a.axis[0], oz, &nz);
+          pooling_window(a, a.axis[1], orow, &nr);
+          pooling_window(a, a.axis[2], oc, &nc);
+          W by = (W)nz * (W)nr * (W)nc;
+          fl_vec<S, VEC> s = fl_read<S, VEC>(
+              dy + ((oz * rows + orow) * columns + oc) * a.channels);
+#pragma unroll
+          for (int v = 0; v < VEC; v++)
+            sum[v] += fl_get<W>(s.at[v]) / by;
+        }
+    fl_vec<S, VEC> y;
+#pragma unroll
+    for (int v = 0; v < VEC; v++)
+      y.at[v] = fl_put<S>(sum[v]);
+    fl_write<S, VEC>((S *)a.y + t * VEC, y);
   }
 }

@@ -19,6 +19,10 @@ typedef struct pool_args {
   int64_t *where;
   int64_t planes, in, out; /* elements of a plane */
   int64_t n;               /* elements of y */
+  /* channels last: planes are images, an element of which has so many channels,
+   * in groups that a thread takes at once */
+  int64_t channels;
+  flc_divisor by_groups;
   int64_t base;
   int adaptive, count_pad;
 } pool_args;
@@ -30,8 +34,9 @@ typedef struct pool_put_args {
   const int64_t *where;
   void *dx;
   int64_t n;
-  int64_t all;         /* elements of dx */
-  flc_divisor in, out; /* of a plane */
+  int64_t all;          /* elements of dx */
+  flc_divisor in, out;  /* of a plane */
+  flc_divisor channels; /* innermost ones; 1: none */
 } pool_put_args;
 
 #endif

@@ -5,6 +5,7 @@
 #include "random.h"
 
 #include "../../runtime/math/math.h"
+#include "../../runtime/view.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,10 +33,19 @@ static fl_status random_draw(const fl_launch *l, const char *entry,
                              draw_args *a, int k) {
   const fl_view *y = &l->out[0];
   int size = (int)fl_dtype_size(y->dtype); /* a thread makes 16 bytes */
+  fl_view rows; /* elements are counted in row-major order */
+  bool turned = !flc_contiguous(y);
   a->seed = number_of(&l->in[k]);
   a->offset = number_of(&l->in[FL_IN_OFFSET(k)]);
   a->y = y->data;
   a->n = flc_numel(y);
+  if (turned) {
+    fl_view_copy(&rows, y);
+    fl_row_major(y->ndim, y->shape, rows.stride);
+    a->y = rows.data = fl_scratch_get(l, (size_t)(a->n * size));
+    if (!a->y)
+      return FL_ENOMEM;
+  }
   a->wide = flc_aligned(a->x, size == 8 ? 32 : 16);
   if (a->n == 0)
     return FL_OK;
@@ -46,7 +56,8 @@ static fl_status random_draw(const fl_launch *l, const char *entry,
   unsigned full = (unsigned)flc_chip_of(l)->processors * 2048 / BLOCK;
   if (!a->x && g.x > full)
     g.x = full;
-  return FLC_RUN(l, spec, g, *a);
+  fl_status s = FLC_RUN(l, spec, g, *a);
+  return s == FL_OK && turned ? flc_move(l, y, &rows) : s;
 }
 
 /* --- rand, randn, randint --- */

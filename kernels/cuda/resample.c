@@ -3,6 +3,8 @@
 
 #include "resample.h"
 
+#include "../../runtime/view.h"
+
 #include <math.h>
 
 enum { NEAREST, LINEAR, CUBIC };
@@ -69,6 +71,8 @@ static fl_status resample_prepare(const fl_launch *l, int64_t n,
 }
 
 FLC_KERNEL(resample) {
+  fl_ordered ordered;
+  l = fl_by_memory(l, FL_ATTR_resample_dim, &ordered);
   const fl_view *x = &l->in[0], *y = &l->out[0];
   resample_args a = {0};
   if (flc_numel(y) == 0)
@@ -90,6 +94,8 @@ FLC_KERNEL(resample) {
 }
 
 FLC_KERNEL(resample_backward) {
+  fl_ordered ordered;
+  l = fl_by_memory(l, FL_ATTR_resample_dim, &ordered);
   const fl_view *dy = &l->in[0], *dx = &l->out[0];
   resample_args a = {0};
   if (flc_numel(dx) == 0)

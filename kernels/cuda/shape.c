@@ -4,6 +4,7 @@
 #include "shape.h"
 
 #include "../../runtime/math/math.h"
+#include "../../runtime/view.h"
 
 #define BLOCK SHAPE_THREADS
 
@@ -345,15 +346,23 @@ static fl_status lay(const fl_launch *l, const fl_view *x, void *to,
 }
 
 FLC_KERNEL(cat) {
-  int dim = (int)l->attrs->v[FL_ATTR_cat_dim].i;
-  const fl_view *y = &l->out[0];
-  fl_view slice = *y;
+  int dim = (int)l->attrs->v[FL_ATTR_cat_dim].i, order[FL_MAX_DIMS];
+  fl_view whole = l->out[0], *y = &whole;
+  bool turned =
+      !flc_contiguous(y) && fl_order_dims(y->ndim, y->shape, y->stride, order);
+  if (turned) {
+    dim = fl_ordered_dim(dim, y->ndim, order);
+    fl_reorder_dims(y, y->ndim, order);
+  }
+  fl_view slice = *y, part, *x = &part;
   int64_t start = 0;
   int64_t inner = fl_numel(y->ndim - dim - 1, y->shape + dim + 1);
   for (int i = 0; i < l->n_in; i++) {
-    const fl_view *x = &l->in[i];
+    fl_view_copy(x, &l->in[i]);
     if (x->ndim != y->ndim || flc_numel(x) == 0)
       continue; /* nothing: an empty (0) may stand among others */
+    if (turned)
+      fl_reorder_dims(x, y->ndim, order);
     int64_t n = x->shape[dim];
     slice.data = shape_at(y, start * inner);
     slice.shape[dim] = n;

@@ -355,7 +355,7 @@ static fl_status run_region(fli_pass *p, fl_node *n, const bool *need,
   fl_value dy = fli_given(n->grads[0]);
   fli_env_open(e, rt, 0, n->site);
   if (!dy.tensor->contiguous)
-    dy = fli_run(e, FLI_OP_copy, NULL, 1, &dy);
+    dy = fli_run(e, FLI_OP_contiguous, NULL, 1, &dy);
   fli_set_list(e, &a, FL_ATTR_as_strided_size, r->ndim, r->shape);
   fli_set_list(e, &a, FL_ATTR_as_strided_stride, r->ndim, r->stride);
   a.v[FL_ATTR_as_strided_offset].i = r->offset;

@@ -28,7 +28,6 @@ typedef struct work {
   uint32_t saves;
   fl_meta out[FL_MAX_OUT];
   int64_t draws;
-  fli_layout_fn layout;
 } work;
 
 static const fl_meta number_meta[] = {
@@ -296,7 +295,6 @@ static fl_status infer_structured(work *w, fl_attrs *attrs) {
   FLI_TRY(w->op->shape(&f));
   w->saves = f.saves;
   w->draws = f.draws;
-  w->layout = f.layout;
   return FL_OK;
 }
 
@@ -371,6 +369,8 @@ static fl_status call_launch(work *w, fl_tensor **out) {
   }
   for (int k = 0; k < w->n_out; k++)
     fli_view_of(out[k], &to[k]);
+  if (w->op->marks & FLI_MARK_POINTWISE && !out[0]->contiguous)
+    fli_views_by_memory(w->n_in, in, w->n_out, to);
   fli_scratch s;
   fli_scratch_open(&s, rt, w->device, w->c->site);
   uint64_t seq = ++rt->seq;
@@ -412,14 +412,14 @@ static fl_status call_allocate(work *w, fl_tensor **out) {
               ? fli_tensor_pending(w->rt, &w->out[k], bytes, w->device, &out[k])
               : fli_tensor_make(w->rt, &w->out[k], bytes, w->device, w->c->site,
                                 &out[k]);
-    if (s == FL_OK && w->layout)
-      w->layout(w->in[0].tensor, out[k]);
     if (s == FL_OK)
       continue;
     while (k)
       fl_tensor_release(out[--k]);
     return s;
   }
+  if (w->op->layout)
+    w->op->layout(w->attrs, w->n_in, w->in, w->n_out, out);
   return FL_OK;
 }
 
@@ -731,7 +731,6 @@ static fl_status open_work(work *w, fl_runtime *rt, const fl_call *c,
   w->saves = c->op->saves;
   w->device = 0;
   w->device_known = w->any_dtype = false;
-  w->layout = NULL;
   w->metas = few;
   if (c->n_in > FEW)
     w->metas = fli_malloc(rt, (size_t)c->n_in * sizeof *w->metas);

@@ -21,17 +21,23 @@ fl_status fl_tensor_zeros(fl_runtime *rt, fl_dtype dtype, int ndim,
   return fl_call_run(rt, &c);
 }
 
-fl_status fli_tensor_copy(fl_runtime *rt, fl_tensor *t, fl_dtype d,
-                          fl_site site, fl_tensor **out) {
+static fl_status copy_as(fl_runtime *rt, fl_tensor *t, fl_dtype d, int layout,
+                         fl_site site, fl_tensor **out) {
   const fl_op *copy = &rt->ops[FLI_OP_copy];
   fl_operand in = {.tensor = t};
   fl_attrs a;
   fl_attrs_copy(&a, &copy->defaults);
   if (d != FL_NODTYPE)
     a.v[FL_ATTR_copy_dtype].i = d;
+  a.v[FL_ATTR_copy_layout].i = layout;
   fl_call c = {
       .op = copy, .n_in = 1, .in = &in, .attrs = &a, .site = site, .out = out};
   return fl_call_run(rt, &c);
+}
+
+fl_status fli_tensor_copy(fl_runtime *rt, fl_tensor *t, fl_dtype d,
+                          fl_site site, fl_tensor **out) {
+  return copy_as(rt, t, d, FLI_LAYOUT_KEEP, site, out);
 }
 
 /* A contiguous tensor with the same values, in meta mode, too: t itself or a
@@ -43,7 +49,8 @@ static fl_status transfer_plain(fl_tensor *t, fl_tensor **out) {
   }
   fl_runtime *rt = t->rt;
   bool grad = fl_grad_mode(rt, false), meta = fl_meta_mode(rt, false);
-  fl_status s = fli_tensor_copy(rt, t, FL_NODTYPE, rt->copy_site, out);
+  fl_status s =
+      copy_as(rt, t, FL_NODTYPE, FLI_LAYOUT_CONTIGUOUS, rt->copy_site, out);
   fl_grad_mode(rt, grad);
   fl_meta_mode(rt, meta);
   return s;
@@ -270,6 +277,22 @@ static fl_status move_bytes(fl_tensor *from, fl_tensor *to, bool async) {
   return s;
 }
 
+/* t with its dims in the order of its memory, where that has no gaps: then its
+ * bytes can be moved as they are. Otherwise as transfer_plain. */
+static fl_status transfer_bytes(fl_tensor *t, bool *turned, fl_tensor **out) {
+  int order[FL_MAX_DIMS];
+  int64_t stride[FL_MAX_DIMS];
+  fl_meta m = {.dtype = t->meta.dtype, .ndim = t->meta.ndim};
+  *turned = !t->contiguous && fli_dense_order(t, order);
+  if (!*turned)
+    return transfer_plain(t, out);
+  for (int i = 0; i < m.ndim; i++) {
+    m.shape[i] = t->meta.shape[order[i]];
+    stride[i] = t->stride[order[i]];
+  }
+  return fli_tensor_view(t, &m, stride, t->offset, out);
+}
+
 static fl_status transfer_move(fl_tensor *t, fl_device d, fl_dtype dtype,
                                bool async, fl_tensor **out) {
   if (!t->rt)
@@ -291,7 +314,8 @@ static fl_status transfer_move(fl_tensor *t, fl_device d, fl_dtype dtype,
     fl_tensor_release(from);
     return s;
   }
-  FLI_TRY(transfer_plain(t, &from));
+  bool turned;
+  FLI_TRY(transfer_bytes(t, &turned, &from));
   size_t bytes = (size_t)from->numel * fl_dtype_size(from->meta.dtype);
   bool pin = async && fli_backend(rt, d)->flags & FL_BACKEND_HOST && !rt->meta;
   fl_status s =
@@ -302,6 +326,10 @@ static fl_status transfer_move(fl_tensor *t, fl_device d, fl_dtype dtype,
     fl_tensor_release(to); /* in meta mode there are no bytes */
   fl_tensor_release(from);
   FLI_TRY(s);
+  if (turned) {
+    fli_tensor_set_shape(to, &t->meta);
+    fli_tensor_set_strides(to, t->stride);
+  }
   s = fli_tape_transfer(t, to);
   if (s == FL_OK && dtype != FL_NODTYPE && dtype != to->meta.dtype) {
     s = fli_tensor_copy(rt, to, dtype, rt->copy_site, out);

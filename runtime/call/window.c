@@ -231,6 +231,8 @@ fl_status fli_window_run(fli_window *w, uint32_t i) {
     fli_window_view(w, &a[k], e->common, &v[k]);
   for (int k = 0; k < 2 && k < e->n_in; k++)
     metas[k] = a[k].slot == FLI_ARG_NONE ? NULL : &a[k].meta;
+  if (e->op->marks & FLI_MARK_POINTWISE)
+    fli_views_by_memory(e->n_in, v, e->n_out, v + e->n_in);
   fl_launch l = {.n_in = e->n_in,
                  .n_out = e->n_out,
                  .in = v,

@@ -176,6 +176,10 @@ static fl_status operator_make(fl_runtime *rt, const fli_op_request *q,
   FLI_TRY(fli_op_new(rt, q->name, signature, "expr", &x->op));
   x->op->shape = shape_expr;
   x->op->grad = grad_expr;
+  if (!q->reduce) {
+    x->op->layout = fli_layout_alike;
+    x->op->marks |= FLI_MARK_POINTWISE;
+  }
   x->op->info.differentiable = true;
   x->op->info.doc = "An expression.";
   x->op->program = x->program;

@@ -308,6 +308,8 @@ static void complex_cast(env *g) {
   }
   fl_attrs a = fli_attrs(&g->e, FLI_OP_copy);
   a.v[FL_ATTR_copy_dtype].i = fli_part_dtype((fl_dtype)to);
+  if (g->attrs->v[FL_ATTR_copy_layout].i == FLI_LAYOUT_CONTIGUOUS)
+    a.v[FL_ATTR_copy_layout].i = FLI_LAYOUT_CONTIGUOUS;
   fl_value x = fli_is_complex(from) ? RUN(view_as_real, g->in[0]) : g->in[0];
   x = RUN_A(copy, &a, x);
   g->out[0] =

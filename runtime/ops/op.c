@@ -104,6 +104,15 @@ static const struct {
 #define FL_BOUNDS(name)           {FLI_OP_##name, FLI_MARK_BOUNDS},
 #define FL_ORDER(name, holds)     {FLI_OP_##name, FLI_MARK_ORDER},
 #define FL_REDUCES(name, kind)    {FLI_OP_##name, FLI_MARK_REDUCES},
+#define FL_POINTWISE(name)        {FLI_OP_##name, FLI_MARK_POINTWISE},
+#include "../ops.def"
+};
+
+static const struct {
+  int id;
+  fli_layout_fn rule;
+} layouts[] = {
+#define FL_LAYOUT(name, rule) {FLI_OP_##name, fli_layout_##rule},
 #include "../ops.def"
 };
 
@@ -549,6 +558,10 @@ static fl_status op_fill(fl_runtime *rt, fl_op *op, int id) {
     op->modes |= 1u << FLI_MODE_TRANSFER;
   if (op->marks & (FLI_MARK_BOUNDS | FLI_MARK_ORDER))
     op->modes |= 1u << FLI_MODE_INTEGERS;
+  if (op->family < FLI_STRUCTURED) {
+    op->marks |= FLI_MARK_POINTWISE;
+    op->layout = fli_layout_alike;
+  }
   op->flat = (uint8_t)count_flat_inputs(op);
   op->info.differentiable = is_differentiable(op);
   return FL_OK;
@@ -597,6 +610,8 @@ fl_status fli_ops_init(fl_runtime *rt) {
   rt->n_ops = n;
   for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
     rt->ops[marks[i].id].marks |= (uint16_t)marks[i].mark;
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+    rt->ops[layouts[i].id].layout = layouts[i].rule;
   for (int i = 0; i < n; i++)
     FLI_TRY(op_fill(rt, &rt->ops[i], i));
   for (size_t i = 0; i < sizeof docs / sizeof *docs; i++)

@@ -66,7 +66,14 @@ enum { /* marks of rows: FL_<MARK> in ops.def */
        FLI_MARK_TRANSFERS = 64,
        FLI_MARK_BOUNDS = 128,
        FLI_MARK_ORDER = 256,
-       FLI_MARK_REDUCES = 512
+       FLI_MARK_REDUCES = 512,
+       FLI_MARK_POINTWISE = 1024
+};
+
+enum { /* the attribute `layout` of copy */
+       FLI_LAYOUT_KEEP,
+       FLI_LAYOUT_CONTIGUOUS,
+       FLI_LAYOUT_CHANNELS_LAST
 };
 
 enum { /* what autocast does; it looks at those from LOW on */
@@ -99,8 +106,11 @@ typedef void (*fli_grad_fn)(fli_grad *g);
 typedef void (*fli_cost_fn)(const fli_infer *c, double *flops, double *bytes);
 typedef fl_status (*fli_view_fn)(fli_viewing *v);
 typedef void (*fli_compose_fn)(fli_composing *c);
-/* Lays a fresh result out, given the first input; it is contiguous before. */
-typedef void (*fli_layout_fn)(const fl_tensor *x, fl_tensor *y);
+/* Layout rules: change the strides of fresh results, which are contiguous, by
+ * those of the inputs. */
+typedef void (*fli_layout_fn)(const fl_attrs *attrs, int n_in,
+                              const fl_operand *in, int n_out,
+                              fl_tensor *const *out);
 
 struct fl_op {
   fl_op_info info;
@@ -128,6 +138,7 @@ struct fl_op {
   fli_cost_fn cost;
   fli_view_fn view;
   fli_compose_fn compose;
+  fli_layout_fn layout;    /* NULL: results are contiguous */
   const char *kernel_name; /* of a run-time operator; rows have their own */
   const fl_program *program;
   struct fli_expr_op *expr;  /* of an expression (expr.h) */
@@ -152,9 +163,8 @@ struct fli_infer {
   fl_attrs *attrs;
   int base;
   /* for the rule to change: */
-  uint32_t saves;       /* without what this call's gradient will not need */
-  int64_t draws;        /* random numbers; < 0: as out[0] has elements */
-  fli_layout_fn layout; /* of results; NULL: they are contiguous */
+  uint32_t saves; /* without what this call's gradient will not need */
+  int64_t draws;  /* random numbers; < 0: as out[0] has elements */
 };
 
 /* View rules: read `x` (shape, strides, offset in elements), write `out`. */

@@ -27,6 +27,10 @@ void fli_grad_none(fli_grad *g);
   fl_status fli_view_##name(fli_viewing *v);                                   \
   void fli_grad_##grad(fli_grad *g);
 #define FL_COMPOSE(name, sig) void fli_compose_##name(fli_composing *g);
+#define FL_LAYOUT(name, rule)                                                  \
+  void fli_layout_##rule(const fl_attrs *attrs, int n_in,                      \
+                         const fl_operand *in, int n_out,                      \
+                         fl_tensor *const *out);
 #include "../ops.def"
 #undef declare_F
 #undef declare_N

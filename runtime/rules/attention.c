@@ -71,7 +71,6 @@ fl_status fli_shape_attention(fli_infer *c) {
   for (int i = 0; i < n - 1; i++)
     c->out[0].shape[i] = c->out[FL_OUT_attention_lse].shape[i] = q->shape[i];
   c->out[0].shape[n - 1] = v->shape[n - 1];
-  c->layout = fli_heads_layout;
   c->draws = p == 0 ? 0 : fl_numel(n - 1, q->shape) * size_at(k, 2);
   return FL_OK;
 }
@@ -101,7 +100,6 @@ fl_status fli_shape_attention_backward(fli_infer *c) {
     for (int i = 0; i < c->out[k].ndim; i++)
       c->out[k].shape[i] = c->in[1 + k]->shape[i];
   }
-  c->layout = fli_heads_layout;
   return FL_OK;
 }
 

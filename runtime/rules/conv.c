@@ -71,7 +71,6 @@ fl_status fli_shape_conv(fli_infer *c) {
     return fli_fail(FL_ESHAPE, "conv: the bias must be (%lld), got %s",
                     (long long)w->shape[0],
                     fli_shape_text(bias->ndim, bias->shape));
-  c->layout = fli_conv_layout;
   return FL_OK;
 }
 
@@ -101,7 +100,6 @@ static fl_status shape_grad(fli_infer *c, bool of_input) {
 }
 
 fl_status fli_shape_conv_input_grad(fli_infer *c) {
-  c->layout = fli_conv_layout;
   return shape_grad(c, true);
 }
 

@@ -19,6 +19,17 @@ fl_status fli_shape_alike(fli_infer *c) {
 }
 
 /* Another dtype: the engine converts the gradient back. */
+fl_status fli_shape_copy(fli_infer *c) {
+  const fl_meta *x = c->in[FL_IN_copy_x];
+  if (c->attrs->v[FL_ATTR_copy_layout].i == FLI_LAYOUT_CHANNELS_LAST &&
+      x->ndim != 4)
+    return fli_fail(FL_ESHAPE,
+                    "copy: channels_last is a layout of (N, C, H, W), not of "
+                    "%s",
+                    fli_shape_text(x->ndim, x->shape));
+  return fli_shape_same(c);
+}
+
 void fli_grad_copy(fli_grad *g) {
   g->dx[0] = g->dy[0];
 }

@@ -404,7 +404,10 @@ void fli_compose_interpolate(fli_composing *g) {
         along.v[FL_ATTR_resample_exclude_outside].i = antialias;
     x = RUN_A(resample, &along, x);
   }
-  g->out[0] = RUN(contiguous, CAST(x, m->dtype));
+  x = CAST(x, m->dtype);
+  fl_tensor *t = x.tensor;
+  bool images = t && fli_channels_last(t);
+  g->out[0] = images ? x : RUN(contiguous, x);
 }
 
 /* --- at any place --- */

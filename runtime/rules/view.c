@@ -121,7 +121,7 @@ static fl_value reshaped(fli_composing *g, fl_value x, int n,
     return fli_none();
   }
   if (!view_strides(&t->meta, t->stride, n, shape, strides))
-    x = RUN(copy, x);
+    x = RUN(contiguous, x);
   fl_attrs a = fli_attrs(&g->e, FLI_OP_view);
   fli_set_list(&g->e, &a, FL_ATTR_view_shape, n, shape);
   return RUN_A(view, &a, x);
@@ -155,10 +155,13 @@ void fli_compose_flatten(fli_composing *g) {
 
 void fli_compose_contiguous(fli_composing *g) {
   fl_tensor *t = g->in[0].tensor;
-  if (t && t->contiguous)
+  if (t && t->contiguous) {
     g->out[0] = g->in[0];
-  else
-    g->out[0] = RUN(copy, g->in[0]);
+    return;
+  }
+  fl_attrs a = fli_attrs(&g->e, FLI_OP_copy);
+  a.v[FL_ATTR_copy_layout].i = FLI_LAYOUT_CONTIGUOUS;
+  g->out[0] = RUN_A(copy, &a, g->in[0]);
 }
 
 /* --- moving and dropping dims --- */

@@ -319,6 +319,12 @@ static bool is_contiguous(const fl_tensor *t) {
   return true;
 }
 
+void fli_tensor_set_strides(fl_tensor *t, const int64_t *stride) {
+  for (int i = 0; i < t->meta.ndim; i++)
+    t->stride[i] = stride[i];
+  t->contiguous = is_contiguous(t);
+}
+
 fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
                           int64_t offset, fl_tensor **out) {
   fl_tensor *t;

@@ -24,6 +24,7 @@ void fli_tensor_rehouse(fl_tensor *t, fl_storage *s, int refs);
 fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
                           int64_t offset, fl_tensor **out);
 void fli_tensor_set_shape(fl_tensor *t, const fl_meta *m);
+void fli_tensor_set_strides(fl_tensor *t, const int64_t *stride);
 fl_status fli_check_size(fl_dtype d, int ndim, const int64_t *shape,
                          size_t *bytes);
 static inline void *fli_tensor_ptr(const fl_tensor *t) {
@@ -58,7 +59,23 @@ fl_status fli_check_tensors(const char *function, const char *what,
 
 /* --- layout.c --- */
 
-void fli_conv_layout(const fl_tensor *x, fl_tensor *y);
+/* Whether t is (N, C, H, W) with channels innermost, then W, H and N, with gaps
+ * or without. False where that is the contiguous order as well. */
+bool fli_channels_last(const fl_tensor *t);
+/* A fresh result of 4 dims becomes channels-last. */
+void fli_make_channels_last(fl_tensor *t);
+/* Gives a fresh result y the order that x's dims have in memory, without gaps;
+ * they have one shape. False: x has no order, as elements repeat. */
+bool fli_order_like(const fl_tensor *x, fl_tensor *y);
+/* Whether t's elements fill their memory without gaps; `order` gets the dims,
+ * the one with the largest step first. */
+bool fli_dense_order(const fl_tensor *t, int *order);
+/* Whether dims of two tensors of one shape have the same order in memory. */
+bool fli_same_order(int ndim, const int64_t *shape, const int64_t *a,
+                    const int64_t *b);
+/* The operands of a row that is pointwise, with dims in the order of the first
+ * result's memory: a permuted result without gaps becomes contiguous. */
+void fli_views_by_memory(int n_in, fl_view *in, int n_out, fl_view *out);
 void fli_heads_layout(const fl_tensor *q, fl_tensor *y);
 bool fli_overlaps_itself(const fl_tensor *t);
 bool fli_same_place(const fl_tensor *a, const fl_tensor *b);

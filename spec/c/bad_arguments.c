@@ -232,6 +232,8 @@ static void test_values(void) {
   REFUSES(fl_tensor_item(t, NULL, NULL), FL_ESHAPE);
   REFUSES(fl_tensor_item(t, &f, NULL), FL_ESHAPE);
   REFUSES(fl_tensor_item(t, NULL, &i), FL_ESHAPE);
+  NEEDS(fl_tensor_lay_like(NULL, t), "t");
+  NEEDS(fl_tensor_lay_like(t, NULL), "like");
   NEEDS(fl_tensor_detach(NULL, &made), "t");
   NEEDS(fl_tensor_detach(t, NULL), "out");
   NEEDS(fl_tensor_to(NULL, 0, FL_NODTYPE, &made), "t");

@@ -73,28 +73,41 @@ static bool inputs_last(const fl_view *w) {
          w->stride[0] == n * w->shape[3] * w->shape[2] && !flc_contiguous(w);
 }
 
+/* Weights (outputs, inputs, kernel) to (outputs, kernel, inputs), or back. */
+static fl_status turn_weights(const fl_launch *l, const flc_conv *c, void *from,
+                              void *to, bool back) {
+  int64_t taps = flc_volume(c->kernel);
+  if (fl_dtype_size(c->dtype) == 2)
+    return flc_conv_turn_weights(l, c, from, to, back);
+  fl_view x = {.data = from,
+               .dtype = c->dtype,
+               .ndim = 3,
+               .shape = {c->outputs, c->inputs, taps},
+               .stride = {c->inputs * taps, taps, 1}};
+  fl_view y = x, *last = back ? &x : &y;
+  y.data = to;
+  last->stride[1] = 1;
+  last->stride[2] = c->inputs;
+  return flc_move(l, &y, &x);
+}
+
 fl_status flc_conv_weights(const fl_launch *l, flc_conv *c) {
-  int64_t taps = flc_volume(c->kernel), n = c->outputs * c->inputs * taps;
-  if (fl_dtype_size(c->dtype) == 2) {
-    c->w = fl_scratch_get(l, (size_t)n * 2);
-    return c->w ? flc_conv_turn_weights(l, c, c->w_last, c->w, true)
-                : FL_ENOMEM;
-  }
-  fl_view from = {.data = (void *)(uintptr_t)c->w_last,
-                  .dtype = c->dtype,
-                  .ndim = 3,
-                  .shape = {c->outputs, c->inputs, taps},
-                  .stride = {c->inputs * taps, 1, c->inputs}};
-  fl_view to = from;
-  to.stride[1] = taps;
-  to.stride[2] = 1;
-  c->w = to.data = fl_scratch_get(l, (size_t)n * fl_dtype_size(c->dtype));
-  return c->w ? flc_move(l, &to, &from) : FL_ENOMEM;
+  int64_t n = c->outputs * c->inputs * flc_volume(c->kernel);
+  c->w = fl_scratch_get(l, (size_t)n * fl_dtype_size(c->dtype));
+  if (!c->w)
+    return FL_ENOMEM;
+  return c->kind == FLC_CONV_WEIGHT ? FL_OK
+                                    : turn_weights(l, c, c->w_last, c->w, true);
+}
+
+fl_status flc_conv_put_weights(const fl_launch *l, const flc_conv *c,
+                               const flc_conv *to) {
+  return turn_weights(l, c, c->w, to->w_last, false);
 }
 
 static fl_status read_weight(const fl_launch *l, flc_conv *c,
                              const fl_view *w) {
-  if (w->dtype == c->dtype && c->groups == 1 && inputs_last(w)) {
+  if (w->dtype == c->dtype && inputs_last(w)) {
     c->w_last = w->data;
     return FL_OK;
   }
@@ -165,8 +178,11 @@ FLC_KERNEL(conv_input_grad) {
 
 FLC_KERNEL(conv_weight_grad) {
   const fl_view *out = &l->out[0];
-  flc_conv c = {
-      .kind = FLC_CONV_WEIGHT, .dtype = conv_common(l), .w = out->data};
+  bool last = inputs_last(out);
+  flc_conv c = {.kind = FLC_CONV_WEIGHT,
+                .dtype = conv_common(l),
+                .w = last ? NULL : out->data,
+                .w_last = last ? out->data : NULL};
   if (flc_numel(out) == 0)
     return FL_OK;
   if (flc_numel(&l->in[FL_IN_conv_weight_grad_dy]) == 0) /* an empty batch */
@@ -178,5 +194,5 @@ FLC_KERNEL(conv_weight_grad) {
       read_planes(l, &c.x, &l->in[FL_IN_conv_weight_grad_x], c.spatial,
                   c.dtype) != FL_OK)
     return FL_ENOMEM;
-  return run_into(l, &c, out, &c.w);
+  return run_into(l, &c, out, last ? &c.w_last : &c.w);
 }

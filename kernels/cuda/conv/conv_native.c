@@ -606,13 +606,26 @@ static fl_status own(const fl_launch *l, const flc_conv *c) {
   return weight_grad(l, c);
 }
 
+/* Whether own kernels can write p as it lies. */
+static bool lies_in_planes(const flc_planes *p) {
+  int64_t step = 1;
+  for (int i = 2; i >= 0; step *= p->size[i--])
+    if (p->size[i] != 1 && p->place[i] != step)
+      return false;
+  return p->channels == 1 || p->channel == step;
+}
+
 fl_status flc_conv_native(const fl_launch *l, const flc_conv *c) {
   flc_conv plain = *c;
   if (!c->w && flc_conv_weights(l, &plain) != FL_OK)
     return FL_ENOMEM;
   flc_planes *p = c->kind == FLC_CONV_INPUT ? &plain.x : &plain.y;
-  int64_t places = flc_volume(p->size), step = 1;
-  if (c->kind == FLC_CONV_WEIGHT || p->channel == places || p->channels == 1)
+  int64_t step = 1;
+  if (c->kind == FLC_CONV_WEIGHT) {
+    fl_status s = own(l, &plain);
+    return s == FL_OK && !c->w ? flc_conv_put_weights(l, &plain, c) : s;
+  }
+  if (lies_in_planes(p))
     return own(l, &plain);
   fl_view to = {
       .data = p->data,

@@ -18,15 +18,16 @@ typedef struct flc_planes {
   int64_t image, channel, place[3]; /* strides in elements */
 } flc_planes;
 
-/* All of one dtype; weights are contiguous: (outputs, inputs, kernel). The
- * output is contiguous or channels-last (runtime/tensor/layout.c). */
+/* All of one dtype; weights are contiguous, (outputs, inputs, kernel), or have
+ * inputs last, (outputs, kernel, inputs). The output is contiguous or
+ * channels-last (runtime/rules/layout.c). */
 typedef struct flc_conv {
   flc_conv_kind kind;
   fl_dtype dtype;
   int spatial;
   flc_planes x, y;
   void *w;
-  const void *w_last;      /* if w is NULL: weights (outputs, kernel, inputs) */
+  void *w_last;            /* if w is NULL: weights with inputs last */
   int64_t outputs, inputs; /* inputs of a group */
   int64_t groups, kernel[3], stride[3], pad[3], dilation[3];
   const void *bias; /* contiguous, or NULL */
@@ -53,8 +54,11 @@ fl_status flc_conv_turn_weights(const fl_launch *l, const flc_conv *c,
 fl_status flc_conv_turn(const fl_launch *l, const flc_conv *c, int64_t matrices,
                         int64_t rows, int64_t cols, const void *from, void *to);
 
-/* Makes w of w_last. */
+/* Makes w of w_last: a copy or, for a gradient of weights, room for it, which
+ * flc_conv_put_weights brings to w_last of `to`. */
 fl_status flc_conv_weights(const fl_launch *l, flc_conv *c);
+fl_status flc_conv_put_weights(const fl_launch *l, const flc_conv *c,
+                               const flc_conv *to);
 /* Our own kernels write contiguous memory; a copy follows where it is not. */
 fl_status flc_conv_native(const fl_launch *l, const flc_conv *c);
 /* By our own kernels or the library, as flc_conv_choice says. */

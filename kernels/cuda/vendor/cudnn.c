@@ -162,11 +162,12 @@ static bool planes_layout(const flc_conv *c, const flc_planes *p, layout *y) {
   return close_layout(y);
 }
 
-/* `last`: inputs innermost. */
-static void weight_layout(const flc_conv *c, layout *y, bool last) {
+/* Of weights at w; `last`: inputs innermost. */
+static void weight_layout(const flc_conv *c, const void *w, layout *y,
+                          bool last) {
   int spatial = c->spatial > 2 ? 3 : 2;
   int64_t step = last ? c->inputs : 1;
-  *y = (layout){.n = 2 + spatial, .alignment = alignment_of(c->w)};
+  *y = (layout){.n = 2 + spatial, .alignment = alignment_of(w)};
   y->size[0] = c->outputs;
   y->size[1] = c->inputs;
   for (int i = 0; i < spatial; i++)
@@ -360,6 +361,9 @@ static int cudnn_build(const fl_launch *l, const flc_conv *c, const layout y[3],
 typedef struct call {
   const fl_launch *l;
   const flc_conv *c;
+  bool last;     /* all operands have channels innermost as they lie */
+  void *weights; /* as the library reads or writes them where it is so, or
+                    contiguous */
   int found;
   plan plans[3 * PLANS];
   flc_conv
@@ -406,6 +410,20 @@ static bool lies_packed(const flc_conv *c) {
   return flc_conv_packed(&c->x, 1) && flc_conv_packed(&c->y, 1);
 }
 
+static bool planes_last(const flc_planes *p) {
+  int64_t step = p->channels;
+  for (int i = 2; i >= 0; step *= p->size[i--])
+    if (p->size[i] != 1 && p->place[i] != step)
+      return false;
+  return p->channels > 1 && p->channel == 1;
+}
+
+/* Kernels of one tap have both layouts. */
+static bool lies_last(const flc_conv *c) {
+  return planes_last(&c->x) && planes_last(&c->y) &&
+         (!c->w || flc_volume(c->kernel) == 1);
+}
+
 /* Room for p packed; p as it will be there. */
 static bool make_room(const fl_launch *l, flc_planes *p, void **room) {
   int64_t step = p->channels;
@@ -421,8 +439,7 @@ static bool cudnn_prepare(call *k) {
   flc_conv *c = &k->packed;
   int64_t n = k->c->outputs * k->c->inputs * flc_volume(k->c->kernel);
   *c = *k->c;
-  c->w = k->w = c->w_last ? (void *)(uintptr_t)c->w_last
-                          : fl_scratch_get(k->l, (size_t)n * 2);
+  c->w = k->w = c->w_last ? c->w_last : fl_scratch_get(k->l, (size_t)n * 2);
   return k->w && (flc_conv_packed(&c->x, 1) || make_room(k->l, &c->x, &k->x)) &&
          (flc_conv_packed(&c->y, 1) || make_room(k->l, &c->y, &k->y));
 }
@@ -474,7 +491,7 @@ static fl_status execute(call *k, const plan *p) {
     if (!k->room)
       return FL_ENOMEM;
   }
-  void *at[] = {c->x.data, c->w, c->y.data};
+  void *at[] = {c->x.data, p->packed ? c->w : k->weights, c->y.data};
   part pack = cudnn_make(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   cudnn_set(&b, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3,
             ids);
@@ -509,7 +526,7 @@ static int build_packed(call *k, int most, plan *plans) {
       !planes_layout(k->c, &k->packed.x, &last[0]) ||
       !planes_layout(k->c, &k->packed.y, &last[2]))
     return 0;
-  weight_layout(&k->packed, &last[1], true);
+  weight_layout(&k->packed, k->packed.w, &last[1], true);
   int n =
       cudnn_build(k->l, &k->packed, last, true, CUDNN_HEUR_MODE_A, most, plans);
   if (most > 1) /* what a slower heuristic knows as well */
@@ -520,9 +537,12 @@ static int build_packed(call *k, int most, plan *plans) {
 
 /* Puts the best of several plans into p, which has the first. */
 static void cudnn_measure(call *k, const layout y[3], bool own, plan *p) {
-  k->found = build_packed(k, PLANS, k->plans);
-  if (k->c->w && (!k->found || !lies_packed(k->c)))
+  k->found = k->last ? 0 : build_packed(k, PLANS, k->plans);
+  if (!k->found || !lies_packed(k->c))
     k->found += cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, PLANS,
+                            k->plans + k->found);
+  if (k->last)
+    k->found += cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_B, PLANS,
                             k->plans + k->found);
   int best = flc_fastest(k->l, k->found + own, FLC_MANY, run_candidate, k);
   p->measured = true;
@@ -549,10 +569,10 @@ static const plan *plan_of(call *k, flc_tuned *place, const layout y[3],
     plan *p = calloc(1, sizeof *p);
     if (!p)
       return NULL;
-    int found = lies_packed(k->c) ? build_packed(k, 1, p) : 0;
-    if (!found && k->c->w)
+    int found = !k->last && lies_packed(k->c) ? build_packed(k, 1, p) : 0;
+    if (!found)
       found = cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, 1, p);
-    p->measured = !found && !can_pack(k->c);
+    p->measured = !found && (k->last || !can_pack(k->c));
     flc_tuned_make(place, 0, p); /* the lock makes us the first */
   }
   plan *p = place->plan;
@@ -562,7 +582,7 @@ static const plan *plan_of(call *k, flc_tuned *place, const layout y[3],
 }
 
 static void key_of(const fl_launch *l, const flc_conv *c, const layout y[3],
-                   int by, int64_t *key) {
+                   int by, bool last, int64_t *key) {
   int64_t *at = key;
   memset(key, 0, FLC_KEY * sizeof *key);
   *at++ = 2 + c->kind;
@@ -570,7 +590,7 @@ static void key_of(const fl_launch *l, const flc_conv *c, const layout y[3],
           flc_setting_of(FLC_TF32);
   *at++ = c->dtype * 1024 + y[0].alignment * 64 + y[1].alignment * 8 +
           y[2].alignment;
-  *at++ = c->groups * 8 + c->spatial * 2 + !c->w;
+  *at++ = c->groups * 8 + c->spatial * 2 + last;
   memcpy(at, y[0].size, sizeof y[0].size);
   memcpy(at + 5, y[1].size, sizeof y[1].size);
   at += 10;
@@ -583,25 +603,22 @@ static void key_of(const fl_launch *l, const flc_conv *c, const layout y[3],
     *at++ = y[2].stride[i];
 }
 
-fl_status flc_convolve(const fl_launch *l, const flc_conv *c) {
+/* With weights contiguous or, where lies_last says so, as they lie. */
+static fl_status convolve(const fl_launch *l, const flc_conv *c) {
   int by = flc_setting_of(FLC_CONV);
   double work = (double)c->y.images * (double)flc_volume(c->y.size) *
                 (double)c->outputs * (double)c->inputs *
                 (double)flc_volume(c->kernel);
-  flc_conv whole = *c;
-  call k = {.l = l, .c = &whole};
+  call k = {.l = l, .c = c, .last = lies_last(c)};
   layout y[3];
   int64_t key[FLC_KEY];
-  if (!c->w && !(lies_packed(c) && can_pack(c)) &&
-      flc_conv_weights(l, &whole) != FL_OK)
-    return FL_ENOMEM;
-  c = &whole;
   if (by == FLC_OWN || work == 0 || (by == FLC_AUTO && work < SMALL) ||
       !planes_layout(c, &c->x, &y[0]) || !planes_layout(c, &c->y, &y[2]) ||
       !flc_dnn_get())
     return flc_conv_native(l, c);
-  weight_layout(c, &y[1], false);
-  key_of(l, c, y, by, key);
+  k.weights = c->w ? c->w : c->w_last;
+  weight_layout(c, k.weights, &y[1], k.last);
+  key_of(l, c, y, by, k.last, key);
   flc_tuned *place = flc_tuned_of(key);
   if (!place)
     return FL_ENOMEM;
@@ -611,4 +628,17 @@ fl_status flc_convolve(const fl_launch *l, const flc_conv *c) {
   fl_status s = made ? execute(&k, p) : FL_OK;
   pthread_mutex_unlock(&dnn.lock);
   return made ? s : flc_conv_native(l, c);
+}
+
+fl_status flc_convolve(const fl_launch *l, const flc_conv *c) {
+  flc_conv plain = *c;
+  if (c->w || lies_last(c))
+    return convolve(l, c);
+  if (flc_conv_weights(l, &plain) != FL_OK)
+    return FL_ENOMEM;
+  if (c->kind != FLC_CONV_WEIGHT)
+    return convolve(l, &plain);
+  plain.w_last = NULL;
+  fl_status s = convolve(l, &plain);
+  return s == FL_OK ? flc_conv_put_weights(l, &plain, c) : s;
 }

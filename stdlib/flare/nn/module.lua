@@ -135,8 +135,10 @@ function Module:freeze(on)
 end
 
 --- Moves the module to a device and/or converts floating tensors: `model:to("sim:0")`,
--- `model:to("f64")`. New tensors replace the old ones, so make the optimizer afterwards. Shorthands
--- are cpu(), cuda(), float(), double(), half() and bfloat16().
+-- `model:to("f64")`. `model:to{layout = "channels_last"}` gives parameters and buffers of 4 dims
+-- the memory layout N, H, W, C, which convolutions on GPUs are fastest with; "contiguous" undoes
+-- it. New tensors replace the old ones, so make the optimizer afterwards. Shorthands are cpu(),
+-- cuda(), float(), double(), half() and bfloat16().
 -- @return the module
 function Module:to(...)
   local arguments = {...}

@@ -283,12 +283,13 @@ function M.clone(module)
   return root
 end
 
---- x:to(...) in which a dtype converts floating tensors only.
+--- x:to(...) in which a dtype converts floating tensors only, and a layout tensors of 4 dims.
 function M.convert(tensor, ...)
-  local device, dtype
+  local device, dtype, layout
   for _, argument in ipairs{...} do
     if type(argument) == "table" then
       device, dtype = argument.device or device, argument.dtype or dtype
+      layout = argument.layout or layout
     elseif tostring(argument):find("^b?[fiu]%d+$") or argument == "bool" then
       dtype = argument
     else
@@ -296,7 +297,8 @@ function M.convert(tensor, ...)
     end
   end
   if dtype and not tensor.dtype:find("^b?f%d") then dtype = nil end
-  return tensor:to{device = device, dtype = dtype}
+  if layout == "channels_last" and tensor:dim() ~= 4 then layout = nil end
+  return tensor:to{device = device, dtype = dtype, layout = layout}
 end
 
 return M
