@@ -73,6 +73,7 @@ return {
   ["loss columns_backward<3>"] = {32, 0, 0},
   ["loss forward<3, 8, 0, 1>"] = {60, 0, 0},
   ["loss gather<0>"] = {32, 0, 0},
+  ["loss probabilities<3>"] = {26, 0, 0},
   ["loss shares<3>"] = {24, 0, 0},
   ["loss whole<3>"] = {16, 0, 0},
   ["norm backward<1, 3, 4, 16, 1, 1>"] = {88, 0, 0},
