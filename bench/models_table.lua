@@ -38,13 +38,15 @@ local function field(d, key) return d and d[key] end
 
 local function line(cells) print("| " .. table.concat(cells, " | ") .. " |") end
 
-local sides = {"flare eager", "flare compile", "pytorch eager", "pytorch compile"}
-for _, row in pairs(rows) do
-  if row["pytorch graphs"] then
-    sides[5] = "pytorch graphs"
-    break
+local function has(side)
+  for _, row in pairs(rows) do
+    if row[side] then return true end
   end
 end
+
+local sides = {"flare eager", "flare compile", "pytorch eager", "pytorch compile"}
+if has "flare graph" then table.insert(sides, 3, "flare graph") end
+if has "pytorch graphs" then sides[#sides + 1] = "pytorch graphs" end
 
 local function header(last)
   local head, rule = {"model"}, {"---"}

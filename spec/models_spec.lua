@@ -6,10 +6,10 @@ local common = assert(loadfile "bench/models/loop.lua")()
 
 local STEPS = 4
 
-local function train(text, device, amp, compile)
+local function train(text, device, amp, compile, mode)
   local name, given = common.parse(text)
   given.amp = amp
-  local built = common.build(assert(common.load(name)), "small", device, given)
+  local built = common.build(assert(common.load(name)), "small", device, given, mode)
   local step = built.step
   if compile then step = flare.compile(step, compile) end
   flare.manual_seed(7)
@@ -60,6 +60,16 @@ describe("a compiled training step of", function()
 
     it(name .. " differs by rounding on sim:0 in bf16 otherwise", function()
       compare(name, "sim:0", "bf16", false, 1e-2, 2e-2)
+    end)
+  end
+end)
+
+describe("a training step in a graph", function()
+  for _, name in ipairs {"resnet50", "dlrm", "mlp", "linear_ce", "mixer", "wavenet", "realnvp",
+                         "vae:noise=fixed"} do
+    it("of " .. name .. " has the losses of the step outside", function()
+      local want, got = train(name, "sim:0", "none"), train(name, "sim:0", "none", nil, "graph")
+      for k = 1, STEPS do assert.truthy(distance(got[k], want[k]) <= 1e-5) end
     end)
   end
 end)

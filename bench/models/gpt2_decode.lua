@@ -52,12 +52,12 @@ local function build(o)
   local token, position = common.ids(o, o.vocabulary, {1, 1}), common.ids(o, 1, {1})
   local function step()
     return flare.no_grad(function()
-      token = model(token, position)
-      position = position % o.time + 1
+      token:copy_(model(token, position))
+      position:copy_(position % o.time + 1)
       return token
     end)
   end
-  return {model = model, items = 1, step = step}
+  return {model = model, items = 1, step = common.captured(o, step)}
 end
 
 return {

@@ -15,7 +15,7 @@ local function build(o)
     loss:backward()
     return loss
   end
-  return {model = model, items = o.rows, step = step}
+  return {model = model, items = o.rows, step = common.captured(o, step)}
 end
 
 return {

@@ -39,8 +39,9 @@ function M.parse(text)
   return name, o
 end
 
---- Builds a model in a size; `given` replaces options of the size.
-function M.build(def, size, device, given)
+--- Builds a model in a size; `given` replaces options of the size. In mode "graph" steps run by
+-- CUDA graphs of compiled functions.
+function M.build(def, size, device, given, mode)
   local o = {device = device, amp = "bf16"}
   for key, value in pairs(def.sizes[size]) do o[key] = value end
   for key, value in pairs(given or {}) do
@@ -54,6 +55,7 @@ function M.build(def, size, device, given)
     o[key] = value
   end
   if o.amp == "none" then o.amp = false end
+  o.mode = mode
   flare.manual_seed(1)
   return def.build(o), o
 end
@@ -100,15 +102,32 @@ end
 
 -- --- steps ---
 
+--- In mode "graph" a function that runs f, compiled, as a CUDA graph, which it captures when it is
+-- first called; else f.
+function M.captured(o, f)
+  if o.mode ~= "graph" then return f end
+  local graph
+  local place = flare.zeros({1}, {device = o.device}) -- tells the device
+  local compiled = flare.compile(f)
+  return function()
+    graph = graph or flare.cuda.graph(function() return compiled() end, place)
+    return graph(place)
+  end
+end
+
 --- A training step: gradients to zero, `forward` in autocast, backward pass, clipping to the norm
--- `clip`, if given, and the optimizer.
+-- `clip`, if given, and the optimizer, whose numbers a graph could not change.
 function M.training(o, model, optimizer, forward, clip)
   local params = model:parameters()
-  return function()
+  local gradients = M.captured(o, function()
     optimizer:zero_grad()
     local loss = flare.autocast(o.amp, forward)
     loss:backward()
     if clip then optim.clip_grad_norm_(params, clip) end
+    return loss
+  end)
+  return function()
+    local loss = gradients()
     optimizer:step()
     return loss
   end
@@ -132,7 +151,7 @@ local function settled(times)
 end
 
 --- Runs a built model and returns a table of figures.
--- @param mode "eager" or "compile"
+-- @param mode "eager", "compile" or "graph"
 -- @param n {warm = steps before the clock starts, steps = timed steps}
 function M.measure(built, mode, n, device, read)
   local step = built.step

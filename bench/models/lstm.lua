@@ -28,9 +28,9 @@ local function build(o)
   local h = flare.zeros({o.layers, o.batch, o.width}, {device = o.device})
   local c = h:clone()
   local function forward()
-    local loss
-    loss, h, c = model(x, y, h, c)
-    h, c = h:detach(), c:detach()
+    local loss, h2, c2 = model(x, y, h:clone(), c:clone())
+    h:copy_(h2:detach())
+    c:copy_(c2:detach())
     return loss
   end
   return {model = model, items = o.batch * o.time,
