@@ -53,17 +53,28 @@ static int finish(lua_State *L, int status, lua_KContext base) {
   return lua_gettop(L) - (int)base;
 }
 
+static int finish_plain(lua_State *L, int status, lua_KContext context) {
+  (void)status, (void)context;
+  return lua_gettop(L);
+}
+
 /* The compiled function itself: upvalues 4 and 5 are the userdata and f. */
 static int run(lua_State *L) {
   fl_lua *st = fll_enter(L);
   int n = lua_gettop(L);
+  compiled *k = lua_touserdata(L, lua_upvalueindex(4));
+  if (!fl_compiled_waits(k->c)) {
+    lua_pushvalue(L, lua_upvalueindex(5));
+    lua_insert(L, 1);
+    lua_callk(L, n, LUA_MULTRET, 0, finish_plain);
+    return lua_gettop(L);
+  }
   luaL_checkstack(L, n + 8, "too many arguments");
   window *w = fll_newobject(L, FLL_WINDOW, sizeof *w, 1);
   lua_pushvalue(L, lua_upvalueindex(4));
   lua_setiuservalue(L, -2, 1);
   lua_insert(L, 1);
   lua_toclose(L, 1);
-  compiled *k = lua_touserdata(L, lua_upvalueindex(4));
   fll_check(L, st, fl_compiled_begin(k->c));
   w->c = k->c;
   w->rests = fll_collector_rests(L, st, true);

@@ -186,6 +186,13 @@ for _, device in ipairs(rows.devices) do
       same(x * 2 + 1, f(x))
     end)
 
+    it("goes on without plans where they are slower, which only the CPU can tell", function()
+      local f = flare.compile(function(t) return t * 2 end)
+      local t = flare.randn(4, {device = device})
+      for _ = 1, 16 do same(t * 2, f(t)) end
+      assert.equal(device == "cpu", flare.compile_stats(f).off)
+    end)
+
     it("computes any program as it runs at once", function()
       programs.check(device, tonumber(os.getenv "FLARE_PROGRAMS") or 150, true)
     end)

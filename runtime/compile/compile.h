@@ -55,7 +55,12 @@ struct fl_compiled {
   fl_runtime *rt;
   fli_window *window; /* that it has opened */
   bool exact;
-  bool off; /* windows never came back */
+  bool off;              /* windows never came back, or plans do not win */
+  struct {               /* on the CPU: whether they win */
+    bool plain, spoiled; /* this call runs at once; has more than one window */
+    int with, without;   /* calls so far */
+    uint64_t begun, hash, least_with, least_without; /* ns */
+  } trial;
   int n_plans;
   fli_plan *plans[FLI_PLANS];
   uint64_t runs, planned, missed; /* windows; by a plan; without, in a row */

@@ -524,6 +524,7 @@ static void test_compiled(void) {
   NEEDS(fl_compiled_new(NULL, false, &c), "rt");
   NEEDS(fl_compiled_new(rt, false, NULL), "out");
   NEEDS(fl_compiled_begin(NULL), "c");
+  CHECK(!fl_compiled_waits(NULL));
   NEEDS(fl_compiled_end(NULL), "c");
   IGNORES(fl_compiled_get(c, NULL));
   IGNORES(fl_compiled_get(NULL, &s));
