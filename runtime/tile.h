@@ -73,6 +73,9 @@ struct fl_tile {
   int64_t shape[FL_TILE_DIMS];
   const fl_leaf *leaves;
   const fl_store *stores;
+  /* The kernel's own, NULL at first: what it has found out about the tile, one
+   * block of malloc, freed with the tile. Several threads may launch it. */
+  void **plan;
 };
 
 /* What backends ask about the values of a tile's body, by number. */

@@ -4,6 +4,7 @@
 
 #include "move.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define PIECE 16384 /* elements a thread takes at a time */
@@ -469,21 +470,53 @@ static void find_over(const fl_launch *l, uint64_t *over) {
   }
 }
 
+static bool plan_fits(const fl_nest_plan *n, const fl_tile *t,
+                      const uint64_t *over) {
+  return n && memcmp(n->over, over, (size_t)t->n_stores * sizeof *over) == 0;
+}
+
+/* The plan that the tile has, or one in `fresh`, of which the tile gets a copy
+ * if it has none. */
+static fl_status find_plan(const fl_launch *l, fl_nest_plan *fresh,
+                           const fl_nest_plan **plan) {
+  const fl_tile *t = l->tile;
+  uint64_t over[FL_TILE_STORES];
+  void *none = NULL;
+  find_over(l, over);
+  *plan = __atomic_load_n(t->plan, __ATOMIC_ACQUIRE);
+  if (plan_fits(*plan, t, over))
+    return FL_OK;
+  bool first = !*plan;
+  fl_status s = FL_CPU(nest_plan)(l, over, fresh);
+  if (s)
+    return s;
+  *plan = fresh;
+  size_t bytes = offsetof(fl_nest_plan, steps) +
+                 (size_t)fresh->n_steps * sizeof *fresh->steps;
+  void *kept = first ? malloc(bytes) : NULL;
+  if (!kept)
+    return FL_OK;
+  memcpy(kept, fresh, bytes);
+  if (!__atomic_compare_exchange_n(t->plan, &none, kept, false,
+                                   __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+    free(kept);
+  return FL_OK;
+}
+
 FL_KERNEL(tile) {
   const fl_tile *t = l->tile;
   nest e = {.l = l, .t = t, .p = t->body};
-  uint64_t over[FL_TILE_STORES];
-  fl_nest_plan n;
+  const fl_nest_plan *n;
+  fl_nest_plan fresh;
   for (int i = 0; i < t->n_dims - t->n_inner; i++)
     if (t->shape[i] == 0)
       return FL_OK;
   if (!t->n_stores)
     return FL_OK;
-  find_over(l, over);
-  fl_status s = FL_CPU(nest_plan)(l, over, &n);
+  fl_status s = find_plan(l, &fresh, &n);
   if (s)
     return s;
-  e.n = &n;
+  e.n = n;
   e.first = e.p->n_in + e.p->n_const;
   e.values = e.first + e.p->n_instr;
   for (int k = 0; k < e.p->n_in; k++)
@@ -491,9 +524,9 @@ FL_KERNEL(tile) {
       e.in_size[k] = fl_dtype_size(l->in[t->leaves[k].operand].dtype);
   for (int k = 0; k < t->n_stores; k++)
     e.out_size[k] = fl_dtype_size(l->out[t->stores[k].operand].dtype);
-  if (n.segments > 1)
+  if (n->segments > 1)
     return in_segments(&e);
-  int64_t cost = n.passes * n.bp * n.bq, grain = PIECE / (cost ? cost : 1);
-  fl_cpu_parallel(l, n.chunks, grain > 1 ? grain : 1, whole_chunks, &e);
+  int64_t cost = n->passes * n->bp * n->bq, grain = PIECE / (cost ? cost : 1);
+  fl_cpu_parallel(l, n->chunks, grain > 1 ? grain : 1, whole_chunks, &e);
   return FL_OK;
 }

@@ -8,6 +8,7 @@
 typedef struct fli_tile { /* one block with its leaves and stores */
   fl_tile base;
   fl_program *body;
+  void *plan;
   struct fli_tile *next;
 } fli_tile;
 
@@ -121,6 +122,7 @@ static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
   memcpy(to, q->leaves, leaves);
   memcpy(store, q->stores, stores);
   t->next = NULL;
+  t->plan = NULL;
   t->body = NULL;
   fl_status s = fli_expr_lower(q->graph, q->n_out, q->out, q->out_dtype,
                                FL_REDUCE_NONE, q->separate, "fused", &t->body);
@@ -135,7 +137,8 @@ static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
                       .n_in = q->n_in,
                       .n_out = q->n_operands - q->n_in,
                       .leaves = to,
-                      .stores = store};
+                      .stores = store,
+                      .plan = &t->plan};
   memcpy(t->base.shape, q->shape, sizeof q->shape);
   t->base.hash = hash_tile(&t->base, q);
   *out = t;
@@ -143,6 +146,7 @@ static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
 }
 
 static void tile_free(fli_tile *t) {
+  free(t->plan);
   fli_mfree(t->body);
   fli_mfree(t);
 }
