@@ -13,17 +13,40 @@ static void drop(graph *k) {
   k->g = NULL;
 }
 
+/* Calls the function at 2, which gives one value; no error leaves. */
+static int call(lua_State *L, fl_lua *st) {
+  lua_pushvalue(L, 2);
+  int status = lua_pcall(L, 0, 1, 0);
+  st->L = L;
+  return status;
+}
+
+/* Once as it is, so that the capture finds numbers that change. */
+static void rehearse(lua_State *L, fl_lua *st) {
+  fll_check(L, st, fl_graph_rehearse(st->rt, true));
+  int status = call(L, st);
+  if (status != LUA_OK) {
+    if (st->rt)
+      fl_graph_rehearse(st->rt, false);
+    lua_error(L);
+  }
+  lua_pop(L, 1);
+  lua_gc(L, LUA_GCCOLLECT, 0);
+}
+
 /* graph_capture(device, f): a graph of what f does; f gives a list of the
- * tensors that are its results. */
+ * tensors that are its results. It is called twice. */
 static int graph_capture(lua_State *L) {
   fl_lua *st = fll_enter(L);
   fl_device d = fll_checkdevice(L, st, 1, "graph");
   lua_settop(L, 2);
   graph *k = fll_newobject(L, FLL_LAUNCHES, sizeof *k, 0);
-  fll_check(L, st, fl_graph_begin(st->rt, d, &k->g));
-  lua_pushvalue(L, 2);
-  int status = lua_pcall(L, 0, 1, 0);
-  st->L = L;
+  rehearse(L, st);
+  fl_status s = fl_graph_begin(st->rt, d, &k->g);
+  if (s != FL_OK)
+    fl_graph_rehearse(st->rt, false);
+  fll_check(L, st, s);
+  int status = call(L, st);
   if (status != LUA_OK || !lua_istable(L, 4)) {
     drop(k);
     return status == LUA_OK ? fll_error(L, "graph: expected a list of tensors")
@@ -37,7 +60,7 @@ static int graph_capture(lua_State *L) {
     list[i] = h ? h->t : NULL;
     lua_pop(L, 1);
   }
-  fl_status s = fl_graph_end(k->g, n, list);
+  s = fl_graph_end(k->g, n, list);
   if (s != FL_OK)
     drop(k);
   fll_check(L, st, s);

@@ -12,6 +12,11 @@ extern "C" {
 #endif
 
 typedef struct fl_graph fl_graph;
+/* on: from here to fl_graph_begin, or until it is turned off, calls run as
+ * ever, and their numbers and attributes are remembered. A capture that follows
+ * fails at a call that has others than the call in its place, because runs
+ * would use the same ones: a step count, a learning rate that changes. */
+FL_API fl_status fl_graph_rehearse(fl_runtime *rt, bool on);
 /* From here to fl_graph_end the launches of calls on device d, which go to the
  * stream in use, are recorded and do not run. A call that a graph cannot hold
  * fails with EUNSUPPORTED, and fl_graph_end fails, too: one that waits for the

@@ -172,8 +172,9 @@ struct fl_runtime {
   fl_backend *cpu;
   fli_launch_note ring[FLI_RING];
   fli_noted *noted;
-  struct fli_capture *capture; /* of a graph, under way: memory/capture.h */
-  struct fl_graph *graphs;     /* all of them */
+  struct fli_capture *capture;     /* of a graph, under way: memory/capture.h */
+  struct fl_graph *graphs;         /* all of them */
+  struct fli_rehearsal *rehearsal; /* the calls before a capture, or NULL */
 };
 
 static inline void fli_mode_set(fl_runtime *rt, int mode, bool on) {

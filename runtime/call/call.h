@@ -33,6 +33,13 @@ fl_status fli_copy(fl_runtime *rt, fl_device d, fl_copy_kind kind, void *to,
 
 void fli_graphs_close(fl_runtime *rt); /* before tensors are closed */
 
+/* --- rehearse.c: the calls before a capture --- */
+
+void fli_rehearse_note(fl_runtime *rt, const fl_call *c);
+/* Whether this call of the capture has other numbers than it had before. */
+bool fli_rehearse_differs(fl_runtime *rt, const fl_call *c);
+void fli_rehearse_end(fl_runtime *rt);
+
 /* --- transfer.c --- */
 
 /* The row `copy`, as d or, FL_NODTYPE, as it is. */

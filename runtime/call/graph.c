@@ -49,6 +49,10 @@ static bool graph_draws(const fl_call *c) {
 
 bool fli_mode_capture(fl_runtime *rt, const fl_call *c, fl_status *status) {
   fli_capture *k = rt->capture;
+  if (!k) {
+    fli_rehearse_note(rt, c);
+    return false;
+  }
   bool outermost = !k->op;
   if (outermost)
     k->op = c->op->info.name;
@@ -57,6 +61,9 @@ bool fli_mode_capture(fl_runtime *rt, const fl_call *c, fl_status *status) {
   else if (graph_draws(c))
     *status = fli_capture_fails(
         rt, "random numbers: every run would draw the same ones");
+  else if (fli_rehearse_differs(rt, c))
+    *status = fli_capture_fails(rt, "a number that changes from run to run: "
+                                    "every run would use the same one");
   else if (outermost)
     *status = fli_call_below(rt, c, FLI_MODE_CAPTURE);
   else
@@ -151,6 +158,7 @@ static void capture_stop(fl_graph *g) {
   rt->watch &= ~(unsigned)FLI_WATCH_CAPTURE;
   fli_mode_set(rt, FLI_MODE_CAPTURE, false);
   fli_pool_use(rt, g->device, NULL);
+  fli_rehearse_end(rt);
   fli_autocast_forget(rt); /* the graph's casts */
 }
 
@@ -328,6 +336,7 @@ static void graph_close(fl_graph *g) {
 }
 
 void fli_graphs_close(fl_runtime *rt) {
+  fli_rehearse_end(rt);
   while (rt->graphs)
     graph_close(rt->graphs);
 }

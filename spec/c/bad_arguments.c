@@ -501,7 +501,11 @@ static void test_graphs(void) {
   IGNORES(fl_graph_get(NULL, NULL));
   IGNORES(fl_graph_get(NULL, &s));
   CHECK(s.runs == 0);
+  NEEDS(fl_graph_rehearse(NULL, true), "rt");
+  TAKES(fl_graph_rehearse(rt, true));
+  TAKES(fl_graph_rehearse(rt, true));
   CHECK(fl_graph_begin(rt, sim, &g) == FL_OK);
+  REFUSES(fl_graph_rehearse(rt, false), FL_EUNSUPPORTED);
   REFUSES(fl_graph_begin(rt, sim, &g), FL_EARG);
   REFUSES(fl_graph_run(g, 0), FL_EUNSUPPORTED);
   NEEDS(fl_graph_end(g, 1, NULL), "results");

@@ -2,7 +2,9 @@
 local core = require "flare.core"
 local fail = require "flare.fail"
 
-local WARM = 3 -- calls before the capture: autotuning measures at the third call of a shape
+-- Calls before the capture and the one that it makes itself: autotuning measures at the third call
+-- of a shape.
+local WARM = 2
 
 local graph = {}
 graph.__index = graph
@@ -53,13 +55,14 @@ end
 -- gradients are computed inside f. Lua code of f does not run again: branches, numbers and shapes
 -- are those of the capture.
 -- f cannot read values (`item`, `tolist`, printing, operators whose result's shape depends on
--- values), write values from the host, compute on the CPU, draw random numbers, change the stream
--- or call collectives: the error names the operator and its line.
+-- values), write values from the host, compute on the CPU, draw random numbers, use numbers that
+-- change from call to call (Adam's step count), change the stream or call collectives: the error
+-- names the operator and its line.
 -- @param f a function or a module
 -- @param ... examples of its inputs: the shapes, dtypes and `requires_grad` of all calls; other
--- values than tensors must be the same in every call
+--   values than tensors must be the same in every call
 -- @return the graph `g`: a function; `g.inputs`, the memory that inputs are copied to; `g:close()`
--- frees its memory
+--   frees its memory
 function graph.new(f, ...)
   local meta = getmetatable(f)
   if type(f) ~= "function" and not (type(meta) == "table" and meta.__call) then
@@ -73,7 +76,6 @@ function graph.new(f, ...)
   end
   local own = own_inputs(n, examples)
   for _ = 1, WARM do f(table.unpack(own, 1, n)) end
-  collectgarbage()
   local results
   local object = core.graph_capture(device, function()
     local list = {}

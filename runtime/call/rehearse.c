@@ -1,0 +1,89 @@
+/* The calls before a capture: a graph uses the numbers of its capture in every
+ * run, so a number that was another one in the run before is refused. */
+#include "../memory/capture.h"
+#include "call.h"
+
+#include <string.h>
+
+typedef struct rehearsed { /* a call */
+  const fl_op *op;
+  uint64_t numbers; /* a hash of its numbers and attributes */
+} rehearsed;
+
+struct fli_rehearsal {
+  rehearsed *calls;
+  uint32_t n, room;
+  uint32_t at; /* the next call of the capture; n: calls are others */
+};
+
+static uint64_t rehearse_mix(uint64_t h, const void *word) {
+  uint64_t bits;
+  memcpy(&bits, word, sizeof bits);
+  h = (h ^ bits) * 0x9E3779B97F4A7C15u;
+  return h ^ h >> 32;
+}
+
+static uint64_t rehearse_hash(const fl_call *c) {
+  const fl_attrs *a = c->attrs ? c->attrs : &c->op->defaults;
+  uint64_t h = 0;
+  for (int k = 0; k < c->n_in; k++)
+    if (!c->in[k].tensor && c->in[k].dtype != FL_NODTYPE)
+      h = rehearse_mix(h + (uint64_t)k, &c->in[k].i);
+  for (int k = 0; k < FL_MAX_ATTRS; k++)
+    h = rehearse_mix(h, &a->v[k]);
+  for (uint32_t k = 0; k < a->used; k++)
+    h = rehearse_mix(h, &a->list[k]);
+  return h;
+}
+
+void fli_rehearse_note(fl_runtime *rt, const fl_call *c) {
+  struct fli_rehearsal *r = rt->rehearsal;
+  if (!r)
+    return;
+  if (r->n == r->room) {
+    uint32_t room = r->room ? 2 * r->room : 256;
+    rehearsed *more = fli_malloc(rt, room * sizeof *more);
+    if (!more)
+      return; /* the capture compares fewer calls */
+    if (r->calls)
+      memcpy(more, r->calls, r->n * sizeof *more);
+    fli_mfree(r->calls);
+    r->calls = more;
+    r->room = room;
+  }
+  r->calls[r->n++] = (rehearsed){c->op, rehearse_hash(c)};
+}
+
+bool fli_rehearse_differs(fl_runtime *rt, const fl_call *c) {
+  struct fli_rehearsal *r = rt->rehearsal;
+  if (!r || r->at >= r->n)
+    return false;
+  const rehearsed *was = &r->calls[r->at++];
+  if (was->op == c->op)
+    return was->numbers != rehearse_hash(c);
+  r->at = r->n;
+  return false;
+}
+
+void fli_rehearse_end(fl_runtime *rt) {
+  struct fli_rehearsal *r = rt->rehearsal;
+  if (!r)
+    return;
+  fli_mfree(r->calls);
+  fli_mfree(r);
+  rt->rehearsal = NULL;
+}
+
+fl_status fl_graph_rehearse(fl_runtime *rt, bool on) {
+  FLI_NEED(rt, "rt");
+  FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_capture_refuses(rt, -1, "another graph"));
+  fli_rehearse_end(rt);
+  fli_mode_set(rt, FLI_MODE_CAPTURE, on);
+  if (!on)
+    return FL_OK;
+  if (!(rt->rehearsal = fli_malloc(rt, sizeof *rt->rehearsal)))
+    return FL_ENOMEM;
+  *rt->rehearsal = (struct fli_rehearsal){0};
+  return FL_OK;
+}
