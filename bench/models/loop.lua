@@ -52,6 +52,9 @@ function M.build(def, size, device, given, mode)
       error(("%s has no option '%s'; there are: %s"):format(def.name, key,
                                                              table.concat(known, ", ")))
     end
+    if type(o[key]) ~= type(value) then
+      error(("%s: option '%s' is a %s"):format(def.name, key, type(o[key])))
+    end
     o[key] = value
   end
   if o.amp == "none" then o.amp = false end
