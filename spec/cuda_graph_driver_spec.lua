@@ -75,6 +75,16 @@ print((flare.cuda.graph(f, x)))
     assert.truthy(said:find("flare.cuda.graph (4 launches", 1, true), said)
   end)
 
+  it("names the operator whose library ends the capture", function()
+    local said = run("FAKE_BREAKS='flat<1, 1, 1, 4>'", [[
+print(pcall(flare.cuda.graph, f, x))
+print((flare.cuda.graph(function(a) return a + 1 end, x)))
+]])
+    assert.truthy(said:find("script.lua:10: relu: a graph cannot capture it: one of its calls",
+      1, true), said)
+    assert.truthy(said:find("flare.cuda.graph (1 launches", 1, true), said)
+  end)
+
   it("has users' kernels", function()
     local said = run("", [==[
 local k = flare.cuda.kernel{name = "mine", source = [[

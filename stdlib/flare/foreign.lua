@@ -33,6 +33,8 @@ return {
   ["optim.lr_scheduler"] = "schedules are in optim itself: optim.StepLR, optim.CosineLR, ...",
   ["optim.swa_utils"] = "optim.EMA",
   ["cuda.is_available"] = "cuda.available()",
+  ["cuda.CUDAGraph"] = "cuda.graph(f, inputs...)",
+  ["cuda.make_graphed_callables"] = "cuda.graph(f, inputs...)",
   ["cuda.device_count"] = "cuda.count()",
   ["cuda.synchronize"] = 'flare.synchronize("cuda")',
   ["cuda.manual_seed"] = "flare.manual_seed(seed), which is for all devices",

@@ -580,7 +580,9 @@ static fl_status backend_launch(fl_backend *b, fl_kernel k,
   if (status)
     return status;
   status = k(&l);
-  if (status == FL_OK && c->sync && !s->capture) {
+  if (status == FL_OK && s->capture)
+    status = flc_capture_check(s, l.op);
+  else if (status == FL_OK && c->sync) {
     uint64_t failed;
     status = stream_sync(b, l.device, s, &failed);
   }

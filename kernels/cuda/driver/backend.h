@@ -100,6 +100,8 @@ void flc_exec_free(fl_backend *b, fl_graph_exec *e);
 /* Fails if the stream is captured, and the capture with it: what `op` (NULL: no
  * operator) is about to do waits for the device or uses the host's memory. */
 fl_status flc_capture_waits(fl_stream *s, const char *op);
+/* Whether the capture goes on after a launch of `op`, which it names if not. */
+fl_status flc_capture_check(fl_stream *s, const char *op);
 fl_status flc_capture_name(fl_graph_exec *e, const flc_name *name);
 /* The launch of that number in a graph of the stream, or NULL. */
 const flc_name *flc_capture_find(const fl_stream *s, uint64_t seq);

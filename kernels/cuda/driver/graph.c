@@ -30,6 +30,18 @@ fl_status flc_capture_waits(fl_stream *s, const char *op) {
                   op ? op : "", op ? ": " : "", s->device->index);
 }
 
+fl_status flc_capture_check(fl_stream *s, const char *op) {
+  CUstreamCaptureStatus now = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUresult r = flc_cu->StreamIsCapturing(s->handle, &now);
+  if (r == CUDA_SUCCESS && now == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    return FL_OK;
+  s->capture->failed = FL_EUNSUPPORTED;
+  return fli_fail(FL_EUNSUPPORTED,
+                  "%s: a graph cannot capture it: one of its calls of CUDA or "
+                  "of a library has ended the capture",
+                  op);
+}
+
 /* A kernel of the user's gives its launch another name. */
 fl_status flc_capture_name(fl_graph_exec *e, const flc_name *name) {
   if (e->n && e->names[e->n - 1].seq == name->seq) {

@@ -44,6 +44,7 @@ typedef struct CUtensorMap {
   V(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)                        \
   V(CU_STREAM_NON_BLOCKING, 1)                                                 \
   V(CU_STREAM_CAPTURE_STATUS_NONE, 0)                                          \
+  V(CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)                                        \
   V(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                         \
   V(CU_EVENT_DISABLE_TIMING, 2)                                                \
   V(CU_MEMHOSTALLOC_PORTABLE, 1)                                               \

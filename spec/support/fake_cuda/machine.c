@@ -4,7 +4,8 @@
  * file that gets the names of what is launched, FAKE_MAJOR and FAKE_MINOR its
  * compute capability (9.0), FAKE_SHARED the bytes of shared memory that a block
  * may ask for. FAKE_LAUNCHED gets "graph" when one is launched, then the names
- * of its launches. A call that breaks a capture makes it fail as a driver does.
+ * of its launches. A call that breaks a capture makes it fail as a driver does,
+ * and so does a launch of the kernel FAKE_BREAKS.
  * A program that waits for what never ends, other than by asking,
  * is stopped with status 99. */
 #include "../../../kernels/cuda/driver/library.h"
@@ -72,7 +73,7 @@ static CUresult add(node n) {
 
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
   (void)stream;
-  *status = captured != NULL;
+  *status = captured ? 1 + invalidated : 0;
   return broken;
 }
 
@@ -360,6 +361,9 @@ static CUresult launch(CUfunction function, unsigned shared) {
   const char *name = (const char *)function, *fault = getenv("FAKE_FAULT"),
              *hang = getenv("FAKE_HANG"),
              *code = fault ? strchr(fault, ':') : 0;
+  const char *fatal = getenv("FAKE_BREAKS");
+  if (captured && fatal && strcmp(name, fatal) == 0)
+    invalidated = true;
   if (captured)
     return add((node){.name = name, .shared = shared});
   note(name);
