@@ -84,13 +84,16 @@ static int run(lua_State *L) {
   return finish(L, LUA_OK, 1);
 }
 
-/* compiled(f, exact): the compiled function, and the userdata that stats()
- * takes. */
+/* compiled(f, exact, first): the compiled function, and the userdata that
+ * stats() takes. */
 static int new_compiled(lua_State *L) {
   fl_lua *st = fll_enter(L);
+  lua_settop(L, 3);
+  unsigned flags = (lua_toboolean(L, 2) ? FL_COMPILED_EXACT : 0u) |
+                   (lua_toboolean(L, 3) ? FL_COMPILED_FIRST : 0u);
   lua_settop(L, 2);
   compiled *k = fll_newobject(L, FLL_COMPILED, sizeof *k, 0);
-  fll_check(L, st, fl_compiled_new(st->rt, lua_toboolean(L, 2), &k->c));
+  fll_check(L, st, fl_compiled_new(st->rt, flags, &k->c));
   fll_getkey(L, FLL_STATE);
   fll_getkey(L, FLL_TENSOR);
   lua_pushnil(L);
@@ -99,6 +102,13 @@ static int new_compiled(lua_State *L) {
   lua_pushcclosure(L, run, 5);
   lua_pushvalue(L, 3);
   return 2;
+}
+
+/* compiled_begin(object): the rest of the program belongs to the function. */
+static int compiled_begin(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_check(L, st, fl_compiled_begin(compiled_of(L, 1)->c));
+  return 0;
 }
 
 static int compiled_stats(lua_State *L) {
@@ -122,6 +132,7 @@ static int compiled_stats(lua_State *L) {
 
 void fll_compile_core(lua_State *L) {
   static const luaL_Reg functions[] = {{"compiled", new_compiled},
+                                       {"compiled_begin", compiled_begin},
                                        {"compiled_stats", compiled_stats},
                                        {NULL, NULL}},
                         type[] = {{"__gc", compiled_gc}, {NULL, NULL}},

@@ -14,10 +14,16 @@ extern "C" {
 #endif
 
 typedef struct fl_compiled fl_compiled;
-/* `exact`: elementwise results are bit for bit those of calls at once. To be
- * freed by the caller, before or after the runtime is closed; freed between
- * begin and end, it ends. */
-FL_API fl_status fl_compiled_new(fl_runtime *rt, bool exact, fl_compiled **out);
+enum {                        /* how it compiles */
+       FL_COMPILED_EXACT = 1, /* elementwise results are bit for bit those of
+                                 calls at once */
+       FL_COMPILED_FIRST = 2  /* makes plans for launches that it sees for the
+                                 first time, and keeps to plans: for tests */
+};
+/* `flags`: FL_COMPILED_... To be freed by the caller, before or after the
+ * runtime is closed; freed between begin and end, it ends. */
+FL_API fl_status fl_compiled_new(fl_runtime *rt, unsigned flags,
+                                 fl_compiled **out);
 FL_API void fl_compiled_free(fl_compiled *c);
 /* Whether launches of a call would wait. If not, calls need no begin and end:
  * nothing came back in many runs, or plans have turned out slower (CPU). */

@@ -218,7 +218,7 @@ static uint64_t trial_clock(void) {
 }
 
 static bool trial_runs(const fl_compiled *c) {
-  return !c->off && c->trial.without < TRIALS;
+  return !c->off && !c->first && c->trial.without < TRIALS;
 }
 
 /* A window of this call runs by a plan. Calls with several windows, or another
@@ -266,7 +266,7 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
     return false; /* no memory for it: without a plan, then */
   p->turn = c->runs;
   plan_holds(p, w);
-  if (p->seen++ == 0) {
+  if (p->seen++ == 0 && !c->first) {
     if (++c->missed >= MISSES)
       c->off = true;
     return false;
@@ -289,7 +289,7 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
 
 /* --- for hosts --- */
 
-fl_status fl_compiled_new(fl_runtime *rt, bool exact, fl_compiled **out) {
+fl_status fl_compiled_new(fl_runtime *rt, unsigned flags, fl_compiled **out) {
   FLI_NEED(rt, "rt");
   FLI_NEED(out, "out");
   FLI_TRY(fli_check_owner(rt));
@@ -298,7 +298,8 @@ fl_status fl_compiled_new(fl_runtime *rt, bool exact, fl_compiled **out) {
     return FL_ENOMEM;
   memset(c, 0, sizeof *c);
   c->rt = rt;
-  c->exact = exact;
+  c->exact = flags & FL_COMPILED_EXACT;
+  c->first = flags & FL_COMPILED_FIRST;
   *out = c;
   return FL_OK;
 }

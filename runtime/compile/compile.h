@@ -54,7 +54,7 @@ typedef struct fli_plan {
 struct fl_compiled {
   fl_runtime *rt;
   fli_window *window; /* that it has opened */
-  bool exact;
+  bool exact, first;
   bool off;              /* windows never came back, or plans do not win */
   struct {               /* on the CPU: whether they win */
     bool plain, spoiled; /* this call runs at once; has more than one window */

@@ -524,9 +524,9 @@ static void test_graphs(void) {
 static void test_compiled(void) {
   fl_compiled *c = NULL;
   fl_compiled_stats s = {.windows = 5};
-  CHECK(fl_compiled_new(rt, false, &c) == FL_OK);
-  NEEDS(fl_compiled_new(NULL, false, &c), "rt");
-  NEEDS(fl_compiled_new(rt, false, NULL), "out");
+  CHECK(fl_compiled_new(rt, 0, &c) == FL_OK);
+  NEEDS(fl_compiled_new(NULL, 0, &c), "rt");
+  NEEDS(fl_compiled_new(rt, 0, NULL), "out");
   NEEDS(fl_compiled_begin(NULL), "c");
   CHECK(!fl_compiled_waits(NULL));
   NEEDS(fl_compiled_end(NULL), "c");

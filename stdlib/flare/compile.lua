@@ -5,6 +5,13 @@ local options = require "flare.options"
 
 local M = {}
 
+-- FLARE_COMPILE=off: functions stay as they are; =all: the whole program is one compiled function
+-- that makes a plan for all it sees, to test plans.
+local mode = os.getenv "FLARE_COMPILE" or ""
+if mode ~= "" and mode ~= "off" and mode ~= "all" and mode ~= "on" then
+  fail("FLARE_COMPILE is %q, but must be on, off or all", mode)
+end
+
 local objects = setmetatable({}, {__mode = "k"}) -- compiled function -> the core's object
 
 local function callable(f)
@@ -29,7 +36,8 @@ function M.compile(f, opts)
       core.is_tensor(f) and "a tensor" or type(f))
   end
   local o = options.check("compile", opts, {exact = false})
-  local run, object = core.compiled(f, o.exact)
+  local run, object = core.compiled(f, o.exact, mode == "all")
+  if mode == "off" then run = function(...) return f(...) end end
   objects[run] = object
   if type(f) == "function" then return run end
   local compiled = setmetatable({}, {
@@ -39,6 +47,12 @@ function M.compile(f, opts)
   })
   objects[compiled] = object
   return compiled
+end
+
+if mode == "all" then
+  local _, program = core.compiled(function() end, false, true)
+  M.program = program -- as long as the module
+  core.compiled_begin(program)
 end
 
 --- What a compiled function has done: `windows`, runs of waiting kernels; `planned`, those that a
