@@ -1,74 +1,9 @@
 /* embedding_bag and its gradient: rows of a table put together by bags of
- * positions, without the rows in between. Loops are in bag.inc. */
-#include "../../runtime/math/math.h"
+ * positions, without the rows in between. */
+#include "bag.h"
 #include "move.h"
 
-#define COLUMNS 64        /* of a bag that are added up at once */
-#define AHEAD   8         /* positions whose rows are asked for early */
-#define LINE    64        /* bytes of a cache's line */
-#define PIECE   (8 << 10) /* elements worth a thread's while */
-
-enum { SUM, MEAN, MAX };
-
-typedef struct bagging {
-  const void *weight; /* or dy */
-  int64_t stride;     /* of its rows */
-  const int64_t *index, *offsets;
-  const void *factors;       /* NULL: 1 */
-  int64_t n, each;           /* positions; those of a bag without offsets */
-  int64_t bags, width, rows; /* rows of the table */
-  int64_t padding, base;     /* padding as stored, base - 1: none */
-  int mode;
-  bool last;
-  void *y;
-  int64_t *where;
-} bagging;
-
-/* The positions of bag b: from the first to before the one returned. */
-static inline int64_t bag_of(const bagging *c, int64_t b, int64_t *from) {
-  if (!c->offsets) {
-    *from = b * c->each;
-    return *from + c->each;
-  }
-  *from = c->offsets[b] - c->base;
-  return b + 1 < c->bags || c->last ? c->offsets[b + 1] - c->base : c->n;
-}
-
-/* What the sum of a bag is multiplied by. */
-static inline double bag_scale(const bagging *c, int64_t from, int64_t to) {
-  int64_t count = to - from;
-  if (c->mode != MEAN)
-    return 1;
-  if (c->padding >= c->base)
-    for (int64_t k = from; k < to; k++)
-      count -= c->index[k] == c->padding;
-  return 1.0 / (double)(count > 0 ? count : 1);
-}
-
-#define S        float
-#define T        float
-#define LOAD(v)  (v)
-#define STORE(v) (v)
-#define NM(name) name##_f32
-#include "bag.inc"
-#define S        double
-#define T        double
-#define LOAD(v)  (v)
-#define STORE(v) (v)
-#define NM(name) name##_f64
-#include "bag.inc"
-#define S        uint16_t
-#define T        float
-#define LOAD(v)  fl_from_bf16(v)
-#define STORE(v) fl_to_bf16(v)
-#define NM(name) name##_bf16
-#include "bag.inc"
-#define S        uint16_t
-#define T        float
-#define LOAD(v)  fl_from_f16(v)
-#define STORE(v) fl_to_f16(v)
-#define NM(name) name##_f16
-#include "bag.inc"
+#define PIECE (8 << 10) /* elements worth a thread's while */
 
 /* Offsets begin with the first position, never fall and end within index. */
 static fl_status check_offsets(const fl_launch *l, const bagging *c) {
@@ -136,14 +71,13 @@ FL_KERNEL(embedding_bag) {
   }
   c.weight = w.data;
   c.stride = w.stride[0];
-  static const fl_cpu_task tasks[][2] = {
-      [FL_F64] = {bag_sums_f64, bag_most_f64},
-      [FL_F32] = {bag_sums_f32, bag_most_f32},
-      [FL_F16] = {bag_sums_f16, bag_most_f16},
-      [FL_BF16] = {bag_sums_bf16, bag_most_bf16}};
+  static const bag_kernels *const of[] = {[FL_F64] = &FL_CPU(bag_f64),
+                                          [FL_F32] = &FL_CPU(bag_f32),
+                                          [FL_F16] = &FL_CPU(bag_f16),
+                                          [FL_BF16] = &FL_CPU(bag_bf16)};
   int64_t work = c.n * c.width / c.bags;
   fl_cpu_parallel(l, c.bags, PIECE / (work > 0 ? work : 1) + 1,
-                  tasks[w.dtype][c.mode == MAX], &c);
+                  c.mode == MAX ? of[w.dtype]->most : of[w.dtype]->sums, &c);
   return FL_OK;
 }
 

@@ -1,7 +1,7 @@
 /* Factorizations of batches of matrices by LAPACK: matrices are dealt out to
  * the pool's threads, each with working memory of its own, and the first one
  * that cannot be done is named. Compiled once. */
-#include "lapack.h"
+#include "factor.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,31 +9,7 @@
 #define GRAIN   16384 /* multiplications worth a thread's while */
 #define SHARES  32    /* pieces of a batch */
 #define LONG    3e7   /* multiplications of a matrix that take tens of ms */
-#define BLOCK   64    /* LAPACK's blocks are no wider */
-#define STRANGE -1000 /* an inf or NaN where that cannot be */
 #define LARGEST 16384 /* rows or columns whose workspace LAPACK can count */
-
-/* Numbers of working memory that LAPACK's pages ask for, blocks included; what
- * is for integers follows them. */
-#define SVD_WORK(m, n)                                                         \
-  (4 * ((m) < (n) ? (m) : (n)) * ((m) < (n) ? (m) : (n)) +                     \
-   7 * ((m) < (n) ? (m) : (n)) + ((m) + (n)) * BLOCK + 64)
-#define EIGH_WORK(n) (1 + 6 * (n) + 2 * (n) * (n) + (n)*BLOCK)
-
-#define T        float
-#define F(name)  name##_f32
-#define LA(name) s##name##_
-#include "factor.inc"
-#undef T
-#undef F
-#undef LA
-#define T        double
-#define F(name)  name##_f64
-#define LA(name) d##name##_
-#include "factor.inc"
-#undef T
-#undef F
-#undef LA
 
 typedef struct deal {
   const fl_factor *c;
@@ -99,7 +75,7 @@ static fl_status all(const fl_factor *c, fl_lapack_step f, int64_t numbers,
   return s;
 }
 
-#define ONE(name) (c->wide ? name##_f64 : name##_f32)
+#define ONE(name) ((c->wide ? &FL_CPU(factor_f64) : &FL_CPU(factor_f32))->name)
 
 static double cube(const fl_factor *c) {
   return (double)c->m * (double)c->n * (double)(c->m < c->n ? c->m : c->n);

@@ -1,5 +1,5 @@
 /* The matrix product over the threads of a launch: C is cut into a few blocks
- * for each thread, and each block is computed on one (gemm_typed.h). How C is
+ * for each thread, and each block is computed on one (gemm_typed.c). How C is
  * cut changes no bit of it. Long sums over a C too small to cut are cut
  * themselves, by shape alone, and added up in order. */
 

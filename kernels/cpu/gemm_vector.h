@@ -1,7 +1,7 @@
 /* Vectors of T for the matrix product: loads, stores, parts of a vector,
  * transposition and sums. By the compiler's vector extension, so that one text
  * serves AVX-512, AVX2, SSE and NEON; intrinsics only where a mask is needed.
- * Included with T and FL_T_IS_F32 (0 or 1) defined. */
+ * Included behind typed.h. */
 
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>

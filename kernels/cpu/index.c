@@ -2,7 +2,7 @@
  * one_hot. Positions in tensors count from the launch's base
  * and are all checked before anything is written. Where several land in one
  * place they take effect in the order of the index, whatever the threads. */
-#include "../../runtime/math/math.h"
+#include "index.h"
 #include "move.h"
 
 #define PIECE (16 << 10) /* elements of light work for a thread */
@@ -169,43 +169,6 @@ FL_KERNEL(embedding) {
 
 /* --- sums and copies into whole slices --- */
 
-/* y (outer, bound, inner) gets src (outer, n, inner) at index[n]; src is one
- * number when `single`. Pieces are bands of columns. */
-typedef struct insertion {
-  size_t size;
-  const int64_t *index;
-  const void *src;
-  void *y;
-  int64_t n, inner, bound, base, skip;
-  int64_t cuts, cut;
-  bool single;
-} insertion;
-
-/* Single elements at positions: what gather and scatter share. A line is what
- * one loop covers, the last dim of index that is longer than 1; that may be
- * dim. */
-typedef struct picking picking;
-typedef struct pick_line pick_line;
-struct picking {
-  void (*each)(const picking *c, const pick_line *p);
-  size_t size;
-  int ndim, dim, last;        /* last: the line's dim */
-  int64_t lanes[FL_MAX_DIMS]; /* the index's shape without dim and line */
-  int64_t steps;              /* lines of one lane: along dim, or 1 */
-  int64_t line, cuts, cut, base;
-  const int64_t *index;
-  int64_t index_stride[FL_MAX_DIMS], stride[FL_MAX_DIMS],
-      src_stride[FL_MAX_DIMS];
-  const void *src;
-  void *y;
-};
-
-/* One line of a picking: its place in index, y and src, and the strides of y
- * along dim and along the line. */
-struct pick_line {
-  int64_t n, index, y, src, y_dim, y_line, src_line;
-};
-
 static pick_line line_at(const picking *c, const fl_walk *w, int64_t step,
                          int64_t cut) {
   int last = c->last, dim = c->dim;
@@ -270,19 +233,13 @@ static fl_status pick_run(const fl_launch *l, picking *c) {
                           grain_of(work), pick_task, c);
 }
 
-#define T             float
-#define FL_NAME(name) name##_f32
-#include "index.inc"
-#define T             double
-#define FL_NAME(name) name##_f64
-#include "index.inc"
-#define T             int64_t
-#define FL_NAME(name) name##_i64
-#include "index.inc"
-
 /* What sums run in: f64 and f32 floats, 64-bit integers. */
 static fl_dtype sum_type(fl_dtype d) {
   return fl_dtype_kind(d) == FL_KIND_FLOAT ? fl_cpu_wide(d) : FL_I64;
+}
+
+static const index_kernels *kernels_of(fl_dtype sums) {
+  return sums == FL_I64 ? &FL_CPU(index_i64) : FL_OF_FLOAT(index, sums);
 }
 
 static void insert_task(void *context, int64_t begin, int64_t end) {
@@ -352,10 +309,7 @@ static fl_status insert(const fl_launch *l, bool add) {
   if (!c.src || !c.y)
     return FL_ENOMEM;
   insert_run(l, &c, fl_numel(dim, x.shape),
-             !add             ? insert_task
-             : type == FL_F32 ? add_slices_f32
-             : type == FL_F64 ? add_slices_f64
-                              : add_slices_i64);
+             add ? kernels_of(type)->add_slices : insert_task);
   FL_CPU(finish)(l, y, type, c.y);
   return FL_OK;
 }
@@ -388,7 +342,7 @@ FL_KERNEL(embedding_backward) {
     return FL_ENOMEM;
   uint64_t zero = 0;
   FL_CPU(move_fill)(l, c.size, c.bound * c.inner, c.y, &zero);
-  insert_run(l, &c, 1, wide == FL_F64 ? add_slices_f64 : add_slices_f32);
+  insert_run(l, &c, 1, kernels_of(wide)->add_slices);
   FL_CPU(finish)(l, y, wide, c.y);
   return FL_OK;
 }
@@ -446,17 +400,6 @@ static void scatter_line(const picking *c, const pick_line *p) {
 #undef PLACE
 }
 
-enum { WRITE, ADD, MUL, MAX, MIN }; /* what happens at a position */
-
-#define LINES(name)                                                            \
-  { name##_f32, name##_f64, name##_i64 }
-static void (*const lines[][3])(const picking *c, const pick_line *p) = {
-    {scatter_line, scatter_line, scatter_line},
-    LINES(add_line),
-    LINES(mul_line),
-    LINES(max_line),
-    LINES(min_line)};
-
 _Static_assert(FL_ATTR_scatter_dim == FL_ATTR_scatter_add_dim &&
                    FL_ATTR_scatter_dim == FL_ATTR_scatter_prod_dim &&
                    FL_ATTR_scatter_dim == FL_ATTR_scatter_amax_dim &&
@@ -469,7 +412,7 @@ static fl_status index_place(const fl_launch *l, int how) {
   fl_as_vector(&l->in[FL_IN_scatter_index], &index);
   const fl_view *src = &l->in[FL_IN_scatter_src], *y = &l->out[0];
   int dim = (int)l->attrs->v[FL_ATTR_scatter_dim].i;
-  fl_dtype type = how == WRITE ? x.dtype : sum_type(x.dtype);
+  fl_dtype type = how == PICK_WRITE ? x.dtype : sum_type(x.dtype);
   picking c = {.size = fl_dtype_size(type), .src = src->data};
   fl_status s = FL_CPU(positions)(l, &index, x.shape[dim], &c.index);
   if (s != FL_OK)
@@ -486,7 +429,7 @@ static fl_status index_place(const fl_launch *l, int how) {
   c.y = start_with(l, &l->in[FL_IN_scatter_x], type);
   if (!c.src || !c.y)
     return FL_ENOMEM;
-  c.each = lines[how][type == FL_F32 ? 0 : type == FL_F64 ? 1 : 2];
+  c.each = how == PICK_WRITE ? scatter_line : kernels_of(type)->line[how];
   s = pick_run(l, &c);
   if (s == FL_OK)
     FL_CPU(finish)(l, y, type, c.y);
@@ -494,23 +437,23 @@ static fl_status index_place(const fl_launch *l, int how) {
 }
 
 FL_KERNEL(scatter) {
-  return index_place(l, WRITE);
+  return index_place(l, PICK_WRITE);
 }
 
 FL_KERNEL(scatter_add) {
-  return index_place(l, ADD);
+  return index_place(l, PICK_ADD);
 }
 
 FL_KERNEL(scatter_prod) {
-  return index_place(l, MUL);
+  return index_place(l, PICK_MUL);
 }
 
 FL_KERNEL(scatter_amax) {
-  return index_place(l, MAX);
+  return index_place(l, PICK_MAX);
 }
 
 FL_KERNEL(scatter_amin) {
-  return index_place(l, MIN);
+  return index_place(l, PICK_MIN);
 }
 
 /* --- one_hot --- */

@@ -1,6 +1,6 @@
 /* Distances between rows, for one T: the sums of squares of differences in
  * tiles of a few rows of A by two vectors of rows of B, over the panels that
- * gemm_tile.h makes of B. Included by gemm_typed.h. */
+ * gemm_tile.h makes of B. Included by gemm_typed.c. */
 
 #define PAIR_ROWS 4
 
@@ -86,8 +86,8 @@ static void pair_roots(int64_t n, int64_t k, const T *a, const T *b, T *c) {
 
 /* C (m x n): how far each row of A (m x k) is from each of B (n x k); rows of C
  * are ldc apart. */
-void PAIRS(int64_t m, int64_t n, int64_t k, const void *a, const void *b,
-           void *c, int64_t ldc) {
+void FL_TYPED(pairwise)(int64_t m, int64_t n, int64_t k, const void *a,
+                        const void *b, void *c, int64_t ldc) {
   T panel[KC * NR] __attribute__((aligned(FL_ALIGN)));
   for (int64_t j = 0; j < n; j += NR) {
     const T *rows = (const T *)b + j * k;

@@ -1,7 +1,7 @@
 /* Kernels that move elements or make them from attributes alone: cat, pad,
  * flip, roll, repeat, triangles, arange, linspace, eye, and the backward
  * kernels of pad and as_strided. Copies and fills are in copy.c. */
-#include "move.h"
+#include "shape.h"
 
 #include "../../runtime/math/math.h"
 
@@ -127,16 +127,6 @@ FL_KERNEL(repeat) {
 
 enum { CONSTANT, REFLECT, REPLICATE, CIRCULAR };
 
-/* What padding does along each dim: `map` has the source coordinate of every
- * padded one, -1 where there is none. */
-typedef struct padding {
-  int ndim, mode;
-  const int64_t *big, *small; /* shapes with and without padding */
-  int64_t before[FL_MAX_DIMS];
-  const int64_t *map[FL_MAX_DIMS];
-  int outer; /* leading dims that are not padded */
-} padding;
-
 static int64_t pad_source(int mode, int64_t i, int64_t size) {
   if (i >= 0 && i < size)
     return i;
@@ -173,28 +163,6 @@ static fl_status pad_plan(const fl_launch *l, padding *p, int ndim,
       p->outer = d + 1;
   }
   return FL_OK;
-}
-
-/* The padded coordinates [from, to) of the last dim that are the source's own.
- */
-static void pad_inside(const padding *p, int64_t *from, int64_t *to) {
-  int last = p->ndim - 1;
-  int64_t b = p->before[last], n = p->big[last], end = b + p->small[last];
-  *from = b < 0 ? 0 : b < n ? b : n;
-  *to = end < *from ? *from : end < n ? end : n;
-}
-
-/* Offset of the source row of a padded row, -1 if it has none. */
-static int64_t pad_row(const padding *p, const fl_walk *w,
-                       const int64_t *stride, bool *none) {
-  int64_t offset = 0;
-  *none = false;
-  for (int d = 0; d < p->ndim - 1; d++) {
-    int64_t i = p->map[d][w->at[d]];
-    *none |= i < 0;
-    offset += i * stride[d];
-  }
-  return offset;
 }
 
 typedef struct pad_work {
@@ -272,21 +240,6 @@ FL_KERNEL(pad) {
 
 /* --- backward of pad and as_strided, rows above a sum --- */
 
-typedef struct unpad_work {
-  padding p;
-  const void *dy;
-  void *dx;
-  int64_t big, small; /* elements below the dims that are not padded */
-} unpad_work;
-
-typedef struct strided_work {
-  int ndim;
-  const int64_t *size, *stride;
-} strided_work;
-
-#define BODY "shape.inc"
-#include "floats.inc"
-
 FL_KERNEL(pad_backward) {
   const fl_view *dy = &l->in[0], *dx = &l->out[0];
   int n;
@@ -313,7 +266,7 @@ FL_KERNEL(pad_backward) {
     c.small = fl_numel(dx->ndim - outer, dx->shape + outer);
     int64_t grain = PIECE / c.big;
     fl_cpu_parallel(l, fl_numel(outer, dx->shape), grain > 1 ? grain : 1,
-                    wide == FL_F64 ? unpad_f64 : unpad_f32, &c);
+                    FL_OF_FLOAT(shape, wide)->unpad, &c);
   }
   FL_CPU(finish)(l, dx, wide, to);
   return FL_OK;
@@ -335,10 +288,8 @@ FL_KERNEL(as_strided_backward) {
     return FL_ENOMEM;
   memset(to, 0, (size_t)fl_view_numel(dx) * fl_dtype_size(wide));
   int64_t offset = l->attrs->v[FL_ATTR_as_strided_backward_offset].i;
-  if (fl_view_numel(dy) > 0 && wide == FL_F64)
-    unstride_f64(&c, from, to, offset);
-  else if (fl_view_numel(dy) > 0)
-    unstride_f32(&c, from, to, offset);
+  if (fl_view_numel(dy) > 0)
+    FL_OF_FLOAT(shape, wide)->unstride(&c, from, to, offset);
   FL_CPU(finish)(l, dx, wide, to);
   return FL_OK;
 }

@@ -1,7 +1,8 @@
 /* The element type T of a file that is compiled for several. CMake compiles
- * each *_typed.c once for each type (FL_TYPE: f32, f64, for some i64) of each
- * instruction set. Such a file exports a table of functions, FL_TYPED(name),
- * that the file without the suffix chooses from. */
+ * each *_typed.c once for each type (FL_TYPE: f32 and f64; for some i64, or f16
+ * and bf16, which are computed as float) of each instruction set. Such a file
+ * exports a table of functions, FL_TYPED(name), that the file without the
+ * suffix chooses from. */
 #ifndef FL_CPU_TYPED_H
 #define FL_CPU_TYPED_H
 
@@ -19,13 +20,19 @@
 #define FL_NUMBER_f32         1
 #define FL_NUMBER_f64         2
 #define FL_NUMBER_i64         3
+#define FL_NUMBER_f16         4
+#define FL_NUMBER_bf16        5
 #define FL_TYPE_NUMBER_(type) FL_NUMBER_##type
 #define FL_TYPE_NUMBER(type)  FL_TYPE_NUMBER_(type)
 #define FL_T_IS_F32           (FL_TYPE_NUMBER(FL_TYPE) == 1)
 #define FL_T_IS_F64           (FL_TYPE_NUMBER(FL_TYPE) == 2)
 #define FL_T_IS_FLOAT         (FL_TYPE_NUMBER(FL_TYPE) != 3)
+#define FL_T_IS_F16           (FL_TYPE_NUMBER(FL_TYPE) == 4)
+#define FL_T_IS_BF16          (FL_TYPE_NUMBER(FL_TYPE) == 5)
 
-#if FL_T_IS_F32
+#if FL_T_IS_F16 || FL_T_IS_BF16
+typedef float T;
+#elif FL_T_IS_F32
 typedef float T;
 #define DTYPE FL_F32
 #elif FL_T_IS_F64

@@ -1,8 +1,10 @@
-/* The sums of shape.c for one float type T. */
+/* The sums of shape.c for one float type. */
+#include "shape.h"
+#include "typed.h"
 
 /* Pieces are blocks below the dims that are not padded, so no two of them add
  * into the same place. */
-static void F(unpad)(void *context, int64_t begin, int64_t end) {
+static void unpad(void *context, int64_t begin, int64_t end) {
   const unpad_work *c = context;
   const padding *p = &c->p;
   int last = p->ndim - 1, outer = p->outer;
@@ -36,8 +38,10 @@ static void F(unpad)(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static void F(unstride)(const strided_work *c, const T *from, T *to,
-                        int64_t offset) {
+static void unstride(const strided_work *c, const void *dy, void *dx,
+                     int64_t offset) {
+  const T *from = dy;
+  T *to = dx;
   if (c->ndim == 0) {
     to[offset] += from[0];
     return;
@@ -52,3 +56,5 @@ static void F(unstride)(const strided_work *c, const T *from, T *to,
       t[i * s] += *from++;
   }
 }
+
+const shape_kernels FL_TYPED(shape) = {.unpad = unpad, .unstride = unstride};

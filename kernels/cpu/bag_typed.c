@@ -1,11 +1,29 @@
-/* The loops of bag.c for tables of S, computed in T: S, T, LOAD (S to T), STORE
- * (T to S) and NM are defined by it. */
+/* The loops of bag.c for tables of one float type; of 16 bits, they are
+ * computed as float. */
+#include "../../runtime/math/math.h"
+#include "bag.h"
+#include "typed.h"
+
+#include <string.h>
+
+#if FL_T_IS_F16
+typedef uint16_t S;
+#define LOAD(v)  fl_from_f16(v)
+#define STORE(v) fl_to_f16(v)
+#elif FL_T_IS_BF16
+typedef uint16_t S;
+#define LOAD(v)  fl_from_bf16(v)
+#define STORE(v) fl_to_bf16(v)
+#else
+typedef T S;
+#define LOAD(v)  (v)
+#define STORE(v) (v)
+#endif
 
 /* Sums of m columns, from `col` on, over positions k..end. With m constant,
  * they stay in registers. */
-static inline __attribute__((always_inline)) void
-NM(bag_sum)(const bagging *c, int64_t k, int64_t end, int64_t col, int m,
-            T *restrict sum) {
+FL_FORCE void bag_sum(const bagging *c, int64_t k, int64_t end, int64_t col,
+                      int m, T *restrict sum) {
   const S *table = (const S *)c->weight + col;
   const T *factors = c->factors;
   for (int i = 0; i < m; i++)
@@ -14,8 +32,8 @@ NM(bag_sum)(const bagging *c, int64_t k, int64_t end, int64_t col, int m,
     const S *restrict row = table + (c->index[k] - c->base) * c->stride;
     if (k + AHEAD < c->n)
       for (int i = 0; i < m; i += LINE / (int)sizeof(S))
-        __builtin_prefetch(table +
-                           (c->index[k + AHEAD] - c->base) * c->stride + i);
+        __builtin_prefetch(table + (c->index[k + AHEAD] - c->base) * c->stride +
+                           i);
     if (c->index[k] == c->padding)
       continue;
     T f = factors ? factors[k] : 1;
@@ -25,7 +43,7 @@ NM(bag_sum)(const bagging *c, int64_t k, int64_t end, int64_t col, int m,
   }
 }
 
-static void NM(bag_sums)(void *context, int64_t begin, int64_t end) {
+static void bag_sums(void *context, int64_t begin, int64_t end) {
   const bagging *c = context;
   T sum[COLUMNS];
   for (int64_t b = begin; b < end; b++) {
@@ -35,9 +53,9 @@ static void NM(bag_sums)(void *context, int64_t begin, int64_t end) {
     for (int64_t col = 0; col < c->width; col += COLUMNS) {
       int m = c->width - col < COLUMNS ? (int)(c->width - col) : COLUMNS;
       if (m == COLUMNS)
-        NM(bag_sum)(c, from, to, col, COLUMNS, sum);
+        bag_sum(c, from, to, col, COLUMNS, sum);
       else
-        NM(bag_sum)(c, from, to, col, m, sum);
+        bag_sum(c, from, to, col, m, sum);
       for (int i = 0; i < m; i++)
         y[col + i] = STORE(sum[i] * scale);
     }
@@ -46,7 +64,7 @@ static void NM(bag_sums)(void *context, int64_t begin, int64_t end) {
 
 /* The largest elements and where in the bag the first of each was. NaN is
  * larger than anything. */
-static void NM(bag_most)(void *context, int64_t begin, int64_t end) {
+static void bag_most(void *context, int64_t begin, int64_t end) {
   const bagging *c = context;
   for (int64_t b = begin; b < end; b++) {
     int64_t from, to = bag_of(c, b, &from);
@@ -56,8 +74,8 @@ static void NM(bag_most)(void *context, int64_t begin, int64_t end) {
       int32_t at[COLUMNS];
       memset(at, -1, sizeof at);
       for (int64_t k = from; k < to; k++) {
-        const S *restrict row = (const S *)c->weight + col +
-                                (c->index[k] - c->base) * c->stride;
+        const S *restrict row =
+            (const S *)c->weight + col + (c->index[k] - c->base) * c->stride;
         if (c->index[k] == c->padding)
           continue;
 #pragma omp simd
@@ -77,8 +95,4 @@ static void NM(bag_most)(void *context, int64_t begin, int64_t end) {
   }
 }
 
-#undef S
-#undef T
-#undef LOAD
-#undef STORE
-#undef NM
+const bag_kernels FL_TYPED(bag) = {.sums = bag_sums, .most = bag_most};

@@ -1,7 +1,11 @@
-/* The sums of index.c for one type: T and FL_NAME are defined by it. */
+/* What index.c does where several values may land in one place, for one type
+ * that it computes in. */
+#include "../../runtime/math/math.h"
+#include "index.h"
+#include "typed.h"
 
 /* y[index[k]] += src[k], or src[0] if `single`. */
-static void FL_NAME(add_singly)(const insertion *c, T *y, const T *f) {
+static void add_singly(const insertion *c, T *y, const T *f) {
   const int64_t *index = c->index;
   int64_t n = c->n, skip = c->skip;
   bool single = c->single;
@@ -10,7 +14,7 @@ static void FL_NAME(add_singly)(const insertion *c, T *y, const T *f) {
       y[index[k]] += f[single ? 0 : k];
 }
 
-static void FL_NAME(add_slices)(void *context, int64_t begin, int64_t end) {
+static void add_slices(void *context, int64_t begin, int64_t end) {
   const insertion *c = context;
   for (int64_t u = begin; u < end; u++) {
     int64_t o = u / c->cuts, start = u % c->cuts * c->cut, step = !c->single;
@@ -18,7 +22,7 @@ static void FL_NAME(add_slices)(void *context, int64_t begin, int64_t end) {
     T *y = (T *)c->y + (o * c->bound - c->base) * c->inner + start;
     const T *f = (const T *)c->src + step * (o * c->n * c->inner + start);
     if (c->inner == 1) {
-      FL_NAME(add_singly)(c, y, f);
+      add_singly(c, y, f);
       continue;
     }
     for (int64_t k = 0; k < c->n; k++, f += step * c->inner) {
@@ -37,7 +41,7 @@ static void FL_NAME(add_slices)(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static void FL_NAME(add_line)(const picking *c, const pick_line *p) {
+static void add_line(const picking *c, const pick_line *p) {
   const int64_t *index = c->index + p->index;
   T *t = (T *)c->y + p->y;
   const T *f = (const T *)c->src + p->src;
@@ -47,7 +51,7 @@ static void FL_NAME(add_line)(const picking *c, const pick_line *p) {
 }
 
 #define COMBINE(name, value)                                                   \
-  static void FL_NAME(name)(const picking *c, const pick_line *p) {            \
+  static void name(const picking *c, const pick_line *p) {                     \
     const int64_t *index = c->index + p->index;                                \
     T *t = (T *)c->y + p->y;                                                   \
     const T *f = (const T *)c->src + p->src;                                   \
@@ -58,9 +62,11 @@ static void FL_NAME(add_line)(const picking *c, const pick_line *p) {
     }                                                                          \
   }
 COMBINE(mul_line, a *b)
-COMBINE(max_line, FL_NAME(fl_maximum)(a, b))
-COMBINE(min_line, FL_NAME(fl_minimum)(a, b))
-#undef COMBINE
+COMBINE(max_line, fl_maximum(a, b))
+COMBINE(min_line, fl_minimum(a, b))
 
-#undef T
-#undef FL_NAME
+const index_kernels FL_TYPED(index) = {.add_slices = add_slices,
+                                       .line = {[PICK_ADD] = add_line,
+                                                [PICK_MUL] = mul_line,
+                                                [PICK_MAX] = max_line,
+                                                [PICK_MIN] = min_line}};

@@ -1,11 +1,12 @@
-/* The matrix product on one thread, for one T: gemm_f32.c and gemm_f64.c
- * include this. C is computed in strips of columns; for each KC steps of the
- * sum the strip of B is put into the order of the tiles (it stays in the L2
- * cache), then rows of A pass over it, MR at a time (they stay in L1). Products
- * so thin that a tile would be mostly empty are dot products or sums of rows
- * instead. */
+/* The matrix product on one thread, for one float type. C is computed in strips
+ * of columns; for each KC steps of the sum the strip of B is put into the order
+ * of the tiles (it stays in the L2 cache), then rows of A pass over it, MR at a
+ * time (they stay in L1). Products so thin that a tile would be mostly empty
+ * are dot products or sums of rows instead. */
 
 #include "gemm.h"
+#include "typed.h"
+
 #include "gemm_tile.h"
 
 #define KC      FL_STRIP_STEPS
@@ -429,7 +430,8 @@ static void in_order(const product *g, bool add, const fl_cpu_product *done) {
   }
 }
 
-void PACK(bool tb, int64_t n, int64_t k, const void *b, int64_t ldb, void *to) {
+void FL_TYPED(pack)(bool tb, int64_t n, int64_t k, const void *b, int64_t ldb,
+                    void *to) {
   int64_t each = steps(k);
   for (int64_t p = 0; p < k; p += each) {
     T *some = (T *)to + p * FL_PACKED(n);
@@ -487,7 +489,7 @@ static void run(const product *g, bool add, const fl_cpu_product *done) {
     done->done(done->context, done->i0, g->m, done->j0, g->n);
 }
 
-void PRODUCT(const fl_cpu_product *p) {
+void FL_TYPED(product)(const fl_cpu_product *p) {
   product g = {p->ta,        p->tb,
                p->m,         p->n,
                p->k,         p->a,
@@ -498,8 +500,9 @@ void PRODUCT(const fl_cpu_product *p) {
   run(&g, p->add, p->done ? p : NULL);
 }
 
-void GEMM(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const T *a,
-          int64_t lda, const T *b, int64_t ldb, bool add, T *c, int64_t ldc) {
+void FL_TYPED(gemm)(bool ta, bool tb, int64_t m, int64_t n, int64_t k,
+                    const T *a, int64_t lda, const T *b, int64_t ldb, bool add,
+                    T *c, int64_t ldc) {
   product g = {ta, tb, m, n, k, a, lda, b, ldb, c, ldc, NULL, 0, -1};
   run(&g, add, NULL);
 }

@@ -1,32 +1,42 @@
-/* What factor.c does with one matrix, for one type: T, F and LA(symbol). Rows
- * of ours are columns of LAPACK's: what it is given is the transposed matrix,
- * and calls are chosen so that nothing needs to be turned round. Each returns
- * 0, or what went wrong. */
+/* What factor.c does with one matrix, for one type. Rows of ours are columns of
+ * LAPACK's: what it is given is the transposed matrix, and calls are chosen so
+ * that nothing needs to be turned round. Each returns 0, or what went wrong.
+ * Compiled once for each type, not for each instruction set. */
+#include "factor.h"
+#include "typed.h"
 
+#include <math.h>
+#include <string.h>
+
+#if FL_T_IS_F32
+#define LA(name) s##name##_
+#else
+#define LA(name) d##name##_
+#endif
 #define A(k, size) ((const T *)c->in[k] + b * (size))
 #define Y(k, size) ((T *)c->out[k] + b * (size))
 
-static int F(finite)(int64_t n, const T *x) {
+static int is_finite(int64_t n, const T *x) {
   T sum = 0; /* of zeros, NaN if one is not finite */
   for (int64_t i = 0; i < n; i++)
     sum += x[i] * 0;
   return sum == 0;
 }
 
-static void F(turn)(int64_t m, int64_t n, const T *x, T *y) {
+static void turn(int64_t m, int64_t n, const T *x, T *y) {
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < n; j++)
       y[j * m + i] = x[i * n + j];
 }
 
-static void F(unit)(int64_t n, T *y) {
+static void unit(int64_t n, T *y) {
   memset(y, 0, (size_t)(n * n) * sizeof *y);
   for (int64_t i = 0; i < n; i++)
     y[i * n + i] = 1;
 }
 
 /* A lower triangle row by row is an upper one column by column. */
-static int F(cholesky)(const fl_factor *c, int64_t b, void *room) {
+static int cholesky(const fl_factor *c, int64_t b, void *room) {
   int n = (int)c->n, info = 0;
   bool upper = c->l->attrs->v[FL_ATTR_cholesky_upper].i;
   T *y = Y(0, c->n * c->n);
@@ -43,7 +53,7 @@ static int F(cholesky)(const fl_factor *c, int64_t b, void *room) {
 }
 
 /* Numbers stand for positions: fewer than 2^24. */
-static int F(cholesky_pivoted)(const fl_factor *c, int64_t b, void *room) {
+static int cholesky_pivoted(const fl_factor *c, int64_t b, void *room) {
   int n = (int)c->n, info = 0, rank = 0;
   bool upper = c->l->attrs->v[FL_ATTR_cholesky_pivoted_upper].i;
   double given = c->l->attrs->v[FL_ATTR_cholesky_pivoted_tol].f;
@@ -52,7 +62,7 @@ static int F(cholesky_pivoted)(const fl_factor *c, int64_t b, void *room) {
   int *pivots = (int *)(void *)(work + 2 * c->n);
   memcpy(y, A(0, c->n * c->n), (size_t)(c->n * c->n) * sizeof *y);
   for (int64_t i = 0; i < n; i++) /* the other triangle is not read */
-    if (!F(finite)(upper ? n - i : i + 1, y + i * n + (upper ? i : 0)))
+    if (!is_finite(upper ? n - i : i + 1, y + i * n + (upper ? i : 0)))
       return STRANGE;
   if (n)
     c->lib->LA(pstrf)(upper ? "L" : "U", &n, y, &n, pivots, &rank, &tol, work,
@@ -68,7 +78,7 @@ static int F(cholesky_pivoted)(const fl_factor *c, int64_t b, void *room) {
 }
 
 /* The solution's rows are combined: X^T op(A)^T = B^T. */
-static int F(triangular_solve)(const fl_factor *c, int64_t b, void *room) {
+static int triangular_solve(const fl_factor *c, int64_t b, void *room) {
   int n = (int)c->n, k = (int)c->k;
   const fl_attr *v = c->l->attrs->v;
   bool upper = v[FL_ATTR_triangular_solve_upper].i,
@@ -88,8 +98,7 @@ static int F(triangular_solve)(const fl_factor *c, int64_t b, void *room) {
 }
 
 /* A's LU in `room`, followed by the pivots. */
-static int F(lu)(const fl_factor *c, int64_t b, void *room, T **a,
-                 int **pivots) {
+static int lu(const fl_factor *c, int64_t b, void *room, T **a, int **pivots) {
   int n = (int)c->n, info = 0;
   *a = room;
   *pivots = (int *)(void *)(*a + c->n * c->n);
@@ -101,7 +110,7 @@ static int F(lu)(const fl_factor *c, int64_t b, void *room, T **a,
 }
 
 /* Factors of something with a NaN give nothing but NaN, or zeros. */
-static int F(is_nan)(int64_t n, const T *a, int64_t size, T *y) {
+static int is_nan(int64_t n, const T *a, int64_t size, T *y) {
   T sum = 0;
   for (int64_t i = 0; i < n * n; i++)
     sum += a[i] != a[i];
@@ -111,11 +120,11 @@ static int F(is_nan)(int64_t n, const T *a, int64_t size, T *y) {
 }
 
 /* A^T = P L U, so X^T = B^T U^-1 L^-1 P^-1: rows of X change places last. */
-static int F(solve)(const fl_factor *c, int64_t b, void *room) {
+static int solve(const fl_factor *c, int64_t b, void *room) {
   int n = (int)c->n, k = (int)c->k, *pivots;
   T *a, *y = Y(0, c->n * c->k), one = 1;
-  int info = F(lu)(c, b, room, &a, &pivots);
-  if (F(is_nan)(c->n, a, c->n * c->k, y))
+  int info = lu(c, b, room, &a, &pivots);
+  if (is_nan(c->n, a, c->n * c->k, y))
     return 0;
   if (info)
     return info;
@@ -133,11 +142,11 @@ static int F(solve)(const fl_factor *c, int64_t b, void *room) {
   return 0;
 }
 
-static int F(inv)(const fl_factor *c, int64_t b, void *room) {
+static int inverse(const fl_factor *c, int64_t b, void *room) {
   int n = (int)c->n, info = 0, *pivots, lwork = (int)(c->n * BLOCK);
   T *a;
-  info = F(lu)(c, b, room, &a, &pivots);
-  if (F(is_nan)(c->n, a, c->n * c->n, Y(0, c->n * c->n)))
+  info = lu(c, b, room, &a, &pivots);
+  if (is_nan(c->n, a, c->n * c->n, Y(0, c->n * c->n)))
     return 0;
   if (info)
     return info;
@@ -147,20 +156,20 @@ static int F(inv)(const fl_factor *c, int64_t b, void *room) {
   return info;
 }
 
-static int F(det)(const fl_factor *c, int64_t b, void *room) {
+static int det(const fl_factor *c, int64_t b, void *room) {
   int *pivots;
   T *a, y = 1;
-  F(lu)(c, b, room, &a, &pivots);
+  lu(c, b, room, &a, &pivots);
   for (int64_t i = 0; i < c->n; i++)
     y *= pivots[i] == i + 1 ? a[i * c->n + i] : -a[i * c->n + i];
   *Y(0, 1) = y;
   return 0;
 }
 
-static int F(slogdet)(const fl_factor *c, int64_t b, void *room) {
+static int slogdet(const fl_factor *c, int64_t b, void *room) {
   int *pivots;
   T *a, sign = 1, sum = 0;
-  F(lu)(c, b, room, &a, &pivots);
+  lu(c, b, room, &a, &pivots);
   for (int64_t i = 0; i < c->n; i++) {
     T d = a[i * c->n + i];
     bool minus = (d < 0) != (pivots[i] != i + 1);
@@ -173,7 +182,7 @@ static int F(slogdet)(const fl_factor *c, int64_t b, void *room) {
 }
 
 /* A^T = L Q': R is L^T, which lies in place, and Q is Q'^T. */
-static int F(qr)(const fl_factor *c, int64_t b, void *room) {
+static int qr(const fl_factor *c, int64_t b, void *room) {
   int64_t k = c->m < c->n ? c->m : c->n,
           wide = c->l->attrs->v[FL_ATTR_qr_mode].i ? c->m : k;
   int m = (int)c->m, n = (int)c->n, few = (int)k, all = (int)wide, info = 0;
@@ -188,22 +197,22 @@ static int F(qr)(const fl_factor *c, int64_t b, void *room) {
         q[i * wide + j] = j < k ? a[i * n + j] : 0;
     c->lib->LA(orglq)(&all, &m, &few, q, &all, tau, work, &lwork, &info);
   } else if (wide)
-    F(unit)(wide, q);
+    unit(wide, q);
   for (int64_t i = 0; i < wide; i++)
     for (int64_t j = 0; j < n; j++)
       r[i * n + j] = j >= i && i < k ? a[i * n + j] : 0;
   return info;
 }
 
-static int F(lu_factor)(const fl_factor *c, int64_t b, void *room) {
+static int lu_factor(const fl_factor *c, int64_t b, void *room) {
   int m = (int)c->m, n = (int)c->n, info = 0;
   int64_t k = c->m < c->n ? c->m : c->n;
   T *a = room, *order = Y(1, c->m);
   int *pivots = (int *)(void *)(a + c->m * c->n);
-  F(turn)(m, n, A(0, c->m * c->n), a);
+  turn(m, n, A(0, c->m * c->n), a);
   if (k)
     c->lib->LA(getrf)(&m, &n, a, &m, pivots, &info);
-  F(turn)(n, m, a, Y(0, c->m * c->n));
+  turn(n, m, a, Y(0, c->m * c->n));
   for (int64_t i = 0; i < m; i++)
     order[i] = (T)(i + c->l->base);
   for (int64_t i = 0; i < k; i++) {
@@ -215,7 +224,7 @@ static int F(lu_factor)(const fl_factor *c, int64_t b, void *room) {
 }
 
 /* A^T = L Q': the reflections of its rows are those of A's columns. */
-static int F(geqrf)(const fl_factor *c, int64_t b, void *room) {
+static int geqrf(const fl_factor *c, int64_t b, void *room) {
   int m = (int)c->m, n = (int)c->n, info = 0;
   int lwork = (int)((c->m + c->n) * BLOCK);
   int64_t k = c->m < c->n ? c->m : c->n;
@@ -227,8 +236,8 @@ static int F(geqrf)(const fl_factor *c, int64_t b, void *room) {
 }
 
 /* A^T = U' S V'^T: U of ours is V', V^T is U'^T. */
-static int F(gesdd)(const fl_factor *c, const char *job, T *a, T *s, T *u,
-                    int64_t wide, T *vh, T *work) {
+static int gesdd(const fl_factor *c, const char *job, T *a, T *s, T *u,
+                 int64_t wide, T *vh, T *work) {
   int64_t k = c->m < c->n ? c->m : c->n;
   int m = (int)c->m, n = (int)c->n, ldu = (int)wide, info = 0;
   int64_t room = SVD_WORK(c->m, c->n);
@@ -239,7 +248,7 @@ static int F(gesdd)(const fl_factor *c, const char *job, T *a, T *s, T *u,
   return info;
 }
 
-static int F(svd)(const fl_factor *c, int64_t b, void *room) {
+static int svd(const fl_factor *c, int64_t b, void *room) {
   int64_t k = c->m < c->n ? c->m : c->n;
   bool full = c->l->attrs->v[FL_ATTR_svd_full_matrices].i;
   int64_t wu = full ? c->m : k, wv = full ? c->n : k;
@@ -247,29 +256,29 @@ static int F(svd)(const fl_factor *c, int64_t b, void *room) {
   const T *x = A(0, c->m * c->n);
   if (k == 0) {
     if (wu)
-      F(unit)(wu, u);
+      unit(wu, u);
     if (wv)
-      F(unit)(wv, vh);
+      unit(wv, vh);
     return 0;
   }
-  if (!F(finite)(c->m * c->n, x))
+  if (!is_finite(c->m * c->n, x))
     return STRANGE;
   memcpy(a, x, (size_t)(c->m * c->n) * sizeof *a);
-  return F(gesdd)(c, full ? "A" : "S", a, Y(1, k), u, wu, vh, a + c->m * c->n);
+  return gesdd(c, full ? "A" : "S", a, Y(1, k), u, wu, vh, a + c->m * c->n);
 }
 
 /* V S^+ U^T, without the singular values below rcond times the largest. */
-static int F(pinv)(const fl_factor *c, int64_t b, void *room) {
+static int pinv(const fl_factor *c, int64_t b, void *room) {
   int64_t k = c->m < c->n ? c->m : c->n, size = c->m * c->n;
   double rcond = c->l->attrs->v[FL_ATTR_pinv_rcond].f;
   T *a = room, *s = a + size, *u = s + k, *vh = u + c->m * k, one = 1, zero = 0;
   const T *x = A(0, size);
   if (k == 0)
     return 0;
-  if (!F(finite)(size, x))
+  if (!is_finite(size, x))
     return STRANGE;
   memcpy(a, x, (size_t)size * sizeof *a);
-  int info = F(gesdd)(c, "S", a, s, u, k, vh, vh + k * c->n);
+  int info = gesdd(c, "S", a, s, u, k, vh, vh + k * c->n);
   if (info)
     return info;
   if (rcond != rcond)
@@ -286,7 +295,7 @@ static int F(pinv)(const fl_factor *c, int64_t b, void *room) {
   return 0;
 }
 
-static int F(eigh)(const fl_factor *c, int64_t b, void *room) {
+static int eigh(const fl_factor *c, int64_t b, void *room) {
   int n = (int)c->n, info = 0;
   int64_t size = c->n * c->n, doubles = EIGH_WORK(c->n);
   int lwork = (int)doubles, liwork = (int)(3 + 5 * c->n);
@@ -298,18 +307,18 @@ static int F(eigh)(const fl_factor *c, int64_t b, void *room) {
     return 0;
   for (int64_t i = 0; i < n; i++) { /* the other triangle is not read */
     int64_t first = upper ? i : 0, last = upper ? n : i + 1;
-    if (!F(finite)(last - first, x + i * n + first))
+    if (!is_finite(last - first, x + i * n + first))
       return STRANGE;
   }
   memcpy(a, x, (size_t)size * sizeof *a);
   c->lib->LA(syevd)("V", upper ? "L" : "U", &n, a, &n, Y(0, c->n), work, &lwork,
                     iwork, &liwork, &info, 1, 1);
-  F(turn)(n, n, a, Y(1, size));
+  turn(n, n, a, Y(1, size));
   return info;
 }
 
 /* Conjugate pairs share two columns: the real and the imaginary part. */
-static int F(eig_pairs)(const fl_factor *c, int64_t b, void *room) {
+static int eig_pairs(const fl_factor *c, int64_t b, void *room) {
   int n = (int)c->n, info = 0, one = 1, lwork = (int)(4 * c->n + BLOCK);
   int64_t size = c->n * c->n;
   T *a = room, *v = a + size, *re = v + size, *im = re + n, *work = im + n;
@@ -317,9 +326,9 @@ static int F(eig_pairs)(const fl_factor *c, int64_t b, void *room) {
   const T *x = A(0, size);
   if (n == 0)
     return 0;
-  if (!F(finite)(size, x))
+  if (!is_finite(size, x))
     return STRANGE;
-  F(turn)(n, n, x, a);
+  turn(n, n, x, a);
   c->lib->LA(geev)("N", "V", &n, a, &n, re, im, NULL, &one, v, &n, work, &lwork,
                    &info, 1, 1);
   for (int64_t j = 0; j < n && info == 0; j++) {
@@ -335,5 +344,17 @@ static int F(eig_pairs)(const fl_factor *c, int64_t b, void *room) {
   return info;
 }
 
-#undef A
-#undef Y
+const factor_kernels FL_TYPED(factor) = {.cholesky = cholesky,
+                                         .cholesky_pivoted = cholesky_pivoted,
+                                         .triangular_solve = triangular_solve,
+                                         .solve = solve,
+                                         .inv = inverse,
+                                         .det = det,
+                                         .slogdet = slogdet,
+                                         .qr = qr,
+                                         .lu_factor = lu_factor,
+                                         .geqrf = geqrf,
+                                         .svd = svd,
+                                         .pinv = pinv,
+                                         .eigh = eigh,
+                                         .eig_pairs = eig_pairs};
