@@ -67,7 +67,12 @@ def compiled(o, f):
     if o.mode == "compile":
         return torch.compile(f)
     if o.mode == "graphs":
-        return torch.compile(f, mode="reduce-overhead")
+        inner = torch.compile(f, mode="reduce-overhead")
+
+        def marked(*a):
+            torch.compiler.cudagraph_mark_step_begin()  # results of the run before may be overwritten
+            return inner(*a)
+        return marked
     return f
 
 
@@ -87,7 +92,7 @@ def training(o, m, optimizer, forward, clip=None):
         if clip:
             nn.utils.clip_grad_norm_(params, clip)
         optimizer.step()
-        return loss.detach()
+        return loss.detach().clone() if o.mode == "graphs" else loss.detach()
     return step
 
 
@@ -650,7 +655,7 @@ def linear_ce(o):
         with autocast(o):
             loss = forward()
         loss.backward()
-        return loss.detach()
+        return loss.detach().clone() if o.mode == "graphs" else loss.detach()
     return m, o.rows, step
 
 
