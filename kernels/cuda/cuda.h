@@ -174,7 +174,8 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(fft)                                                                       \
   F(complex)                                                                   \
   F(peer)                                                                      \
-  F(expr)
+  F(expr)                                                                      \
+  F(tile)
 #define FLC_VISIT(family) void flc_visit_##family(flc_visitor *v);
 FLC_FAMILIES(FLC_VISIT)
 #undef FLC_VISIT

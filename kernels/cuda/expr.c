@@ -49,8 +49,7 @@ static void put_reduction(writer *w, const fl_program *p) {
              f ? "double" : "int64_t", f ? real[p->reduce] : whole[p->reduce]);
 }
 
-/* What the functions in a text take of math.h: see FL_MATH there. */
-static int math_of(const char *text) {
+int flc_math_of(const char *text) {
 #define TEXT(name) #name,
   static const char *const basic[] = {FL_LIBM_NAMES(TEXT) FL_BASIC_FLOATS1(
       TEXT) FL_BASIC_TYPED1(TEXT) FL_BASIC_TYPED2(TEXT) "clamp"};
@@ -88,7 +87,7 @@ static void write_text(writer *w, const fl_launch *l) {
   for (size_t i = at; i < w->n && i < w->room; i++)
     if (w->to[i] == '\n')
       w->to[i] = ' ';
-  expr_put(w, "\n#define FL_MATH %d\n", left ? math_of(w->to + at) : 0);
+  expr_put(w, "\n#define FL_MATH %d\n", left ? flc_math_of(w->to + at) : 0);
 }
 
 /* The program for these dtypes; it lives as long as the process. */

@@ -70,6 +70,8 @@ extern pthread_mutex_t flc_lock; /* of everything process-wide */
  * takes `text` over (from malloc); NULL with a message: out of memory. */
 const char *flc_text_find(uint64_t key);
 const char *flc_text_keep(uint64_t key, char *text);
+/* What the functions in a text of instructions take of math.h: its FL_MATH. */
+int flc_math_of(const char *text);
 
 /* --- jit.c --- */
 

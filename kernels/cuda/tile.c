@@ -1,0 +1,743 @@
+/* The kernel "tile": which threads take which elements of a fused kernel's loop
+ * nest, decided once for a tile and the alignment of its operands. What they
+ * then do is printed by tile_text.c. */
+#include "tile.h"
+#include "driver/process.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- what is live, and what varies along a vector --- */
+
+static void plan_live(tile_plan *p, int v) {
+  const fl_program *b = p->t->body;
+  if (p->live[v])
+    return;
+  p->live[v] = 1;
+  if (v < b->n_in) {
+    const fl_leaf *x = &p->t->leaves[v];
+    int of = x->kind == FL_LEAF_REDUCE ? x->source : x->mask;
+    if (of >= 0)
+      plan_live(p, b->out[of]);
+    return;
+  }
+  const fl_instr *x = &b->instrs[v - b->n_in - b->n_const];
+  for (int j = 0; v >= b->n_in + b->n_const && j < x->n_in; j++)
+    plan_live(p, x->in[j]);
+}
+
+static int vector_dim(const tile_plan *p) {
+  return p->columns ? p->n_outer - 1 : p->n_dims - 1;
+}
+
+/* Instructions are in the order of what they are made of, but for masks and
+ * reductions: gone through until nothing changes. */
+static void plan_along(tile_plan *p) {
+  const fl_program *b = p->t->body;
+  int d = vector_dim(p), first = b->n_in + b->n_const;
+  memset(p->along, 0, sizeof p->along);
+  for (bool more = true; more;) {
+    more = false;
+    for (int v = 0; v < p->n_values; v++) {
+      uint8_t to = p->along[v];
+      if (v < b->n_in) {
+        const fl_leaf *x = &p->t->leaves[v];
+        int of = x->kind == FL_LEAF_REDUCE ? x->source : x->mask;
+        if (x->kind == FL_LEAF_REDUCE)
+          to |= p->columns && p->along[b->out[of]];
+        else
+          to |= (d >= 0 && p->leaf[v].coef[d]) ||
+                (of >= 0 && p->along[b->out[of]]);
+      }
+      for (int j = 0; v >= first && j < b->instrs[v - first].n_in; j++)
+        to |= p->along[b->instrs[v - first].in[j]];
+      more |= to != p->along[v];
+      p->along[v] = to;
+    }
+  }
+}
+
+/* --- dims --- */
+
+typedef struct plan_form {
+  fl_form *at;
+  int64_t bytes; /* of all elements that it goes through */
+  bool store, inner, coord;
+} plan_form;
+
+static int64_t form_bytes(const tile_plan *p, const fl_form *at, int operand) {
+  int64_t n = (int64_t)fl_dtype_size(p->dtype[operand]);
+  for (int d = 0; d < p->n_dims; d++)
+    n *= at->coef[d] && n < INT64_MAX / 2 / p->size[d] ? p->size[d] : 1;
+  return n;
+}
+
+/* Stores first, then loads, then coordinates. */
+static int plan_forms(tile_plan *p, plan_form *to) {
+  const fl_tile *t = p->t;
+  int n = 0;
+  for (int k = 0; k < t->n_stores; k++)
+    to[n++] = (plan_form){
+        &p->store[k],
+        form_bytes(p, &p->store[k], t->n_in + t->stores[k].operand), true,
+        p->f.inner[flc_tile_value(p, t->stores[k].value)], false};
+  for (int kind = FL_LEAF_LOAD; kind <= FL_LEAF_COORD; kind++)
+    for (int k = 0; k < t->body->n_in; k++)
+      if (t->leaves[k].kind == kind && p->live[k])
+        to[n++] =
+            (plan_form){&p->leaf[k],
+                        kind == FL_LEAF_LOAD
+                            ? form_bytes(p, &p->leaf[k], t->leaves[k].operand)
+                            : 0,
+                        false, p->f.inner[k], kind == FL_LEAF_COORD};
+  return n;
+}
+
+static void take_form(const tile_plan *p, const int *dims, const fl_form *from,
+                      fl_form *to) {
+  memset(to, 0, sizeof *to);
+  to->offset = from->offset;
+  for (int d = 0; d < p->n_dims; d++)
+    to->coef[d] = from->coef[dims[d]];
+}
+
+static void plan_sizes(tile_plan *p) {
+  const fl_tile *t = p->t;
+  int dims[FL_TILE_DIMS] = {0}, n_outer = t->n_dims - t->n_inner;
+  p->rows = p->reduced = 1;
+  for (int i = 0; i < t->n_dims; i++) {
+    *(i < n_outer ? &p->rows : &p->reduced) *= t->shape[i];
+    if (t->shape[i] == 1)
+      continue;
+    dims[p->n_dims] = i;
+    p->size[p->n_dims++] = t->shape[i];
+    p->n_outer += i < n_outer;
+  }
+  for (int k = 0; k < t->body->n_in; k++)
+    take_form(p, dims, &t->leaves[k].at, &p->leaf[k]);
+  for (int k = 0; k < t->n_stores; k++)
+    take_form(p, dims, &t->stores[k].at, &p->store[k]);
+}
+
+static void swap_dims(tile_plan *p, plan_form *f, int n, int a, int b) {
+  int64_t s = p->size[a];
+  p->size[a] = p->size[b];
+  p->size[b] = s;
+  for (int k = 0; k < n; k++) {
+    int64_t c = f[k].at->coef[a];
+    f[k].at->coef[a] = f[k].at->coef[b];
+    f[k].at->coef[b] = c;
+  }
+}
+
+/* Whether dim b goes outside of a: by the first form that tells. */
+static bool goes_outside(const plan_form *f, int n, int a, int b) {
+  for (int k = 0; k < n; k++) {
+    int64_t x = llabs(f[k].at->coef[a]), y = llabs(f[k].at->coef[b]);
+    if (x && y && x != y)
+      return y > x;
+  }
+  return false;
+}
+
+/* Bytes that lie side by side along a dim. */
+static int64_t dim_score(const plan_form *f, int n, int d, bool inner) {
+  int64_t score = 0;
+  for (int k = 0; k < n; k++)
+    if (!f[k].coord && llabs(f[k].at->coef[d]) == 1 && (f[k].inner || !inner))
+      score += f[k].bytes / 64 * (f[k].store ? 5 : 4);
+  return score;
+}
+
+static int best_dim(const plan_form *f, int n, int begin, int end, bool inner,
+                    int64_t *score) {
+  int best = end - 1;
+  *score = -1;
+  for (int d = end - 1; d >= begin; d--) {
+    int64_t s = dim_score(f, n, d, inner);
+    if (s > *score) {
+      *score = s;
+      best = d;
+    }
+  }
+  return best;
+}
+
+/* Dims [begin, end) in the order of the forms' strides, the one along which
+ * most lies side by side last. */
+static void order_dims(tile_plan *p, plan_form *f, int n, int begin, int end,
+                       bool inner) {
+  int64_t score;
+  for (int i = begin + 1; i < end; i++)
+    for (int d = i; d > begin && goes_outside(f, n, d - 1, d); d--)
+      swap_dims(p, f, n, d - 1, d);
+  if (begin < end)
+    for (int d = best_dim(f, n, begin, end, inner, &score); d < end - 1; d++)
+      swap_dims(p, f, n, d, d + 1);
+}
+
+static void merge_dims(tile_plan *p, plan_form *f, int n) {
+  for (int d = p->n_dims - 2; d >= 0; d--) {
+    bool one = d + 1 != p->n_outer;
+    for (int k = 0; k < n && one; k++)
+      one = f[k].at->coef[d] == f[k].at->coef[d + 1] * p->size[d + 1];
+    if (!one)
+      continue;
+    p->size[d] *= p->size[d + 1];
+    for (int k = 0; k < n; k++)
+      f[k].at->coef[d] = f[k].at->coef[d + 1];
+    for (int i = d + 1; i < p->n_dims - 1; i++)
+      swap_dims(p, f, n, i, i + 1);
+    for (int k = 0; k < n; k++)
+      f[k].at->coef[p->n_dims - 1] = 0;
+    p->n_dims--;
+    p->n_outer -= d < p->n_outer;
+  }
+}
+
+/* Inner dims that nothing is reduced over, nor stored once for, are outer ones
+ * like the others. */
+static void plan_dims(tile_plan *p) {
+  plan_form f[FL_TILE_STORES + FL_TILE_LEAVES];
+  bool rows = p->f.phases > 1;
+  plan_sizes(p);
+  for (int k = 0; k < p->t->n_stores; k++) {
+    bool inner = p->f.inner[flc_tile_value(p, p->t->stores[k].value)];
+    rows = rows || !inner;
+    p->writes_inner |= inner;
+  }
+  if (!rows) {
+    p->n_outer = p->n_dims;
+    p->rows *= p->reduced;
+    p->reduced = 1;
+    memset(p->f.inner, 0, sizeof p->f.inner);
+    p->writes_inner = false;
+  }
+  int n = plan_forms(p, f);
+  int64_t outer = -1, inner = -1;
+  order_dims(p, f, n, 0, p->n_outer, false);
+  order_dims(p, f, n, p->n_outer, p->n_dims, true);
+  if (p->n_outer)
+    best_dim(f, n, 0, p->n_outer, p->n_dims > p->n_outer, &outer);
+  if (p->n_dims > p->n_outer)
+    best_dim(f, n, p->n_outer, p->n_dims, true, &inner);
+  merge_dims(p, f, n);
+  p->columns = p->n_dims == p->n_outer || (outer > inner && p->reduced > 0);
+}
+
+/* Whether all indices and places fit 32 bits. */
+static bool form_fits(const tile_plan *p, const fl_form *at) {
+  double most = (double)llabs(at->offset);
+  for (int d = 0; d < p->n_dims; d++)
+    most += (double)llabs(at->coef[d]) * (double)p->size[d];
+  return most < 2e9;
+}
+
+static void plan_width(tile_plan *p) {
+  p->wide = p->rows > 2000000000 || p->reduced > 2000000000;
+  for (int k = 0; k < p->t->body->n_in; k++)
+    if (p->live[k] && p->t->leaves[k].kind != FL_LEAF_REDUCE)
+      p->wide = p->wide || !form_fits(p, &p->leaf[k]);
+  for (int k = 0; k < p->t->n_stores; k++)
+    p->wide = p->wide || !form_fits(p, &p->store[k]);
+}
+
+/* --- vectors --- */
+
+static int form_way(const tile_plan *p, const fl_form *at, int operand, int v) {
+  int dim = vector_dim(p);
+  int64_t c = dim < 0 ? 0 : at->coef[dim];
+  int64_t unit = 16 / (int64_t)fl_dtype_size(p->dtype[operand]);
+  if (c == 0)
+    return TILE_SAME;
+  unit = v < unit ? v : unit;
+  bool good =
+      c == 1 && v > 1 && at->offset % unit == 0 && (p->aligned >> operand & 1);
+  for (int d = 0; d < p->n_dims && good; d++)
+    good = d == dim || at->coef[d] % unit == 0;
+  return good ? TILE_BESIDE : TILE_EACH;
+}
+
+/* Forms that go along the vector, for which it is chosen: those that move much
+ * memory. Of rows those of elements. */
+typedef struct plan_operand {
+  const fl_form *at;
+  int operand;
+  int64_t bytes;
+} plan_operand;
+
+static int vector_operands(const tile_plan *p, plan_operand *to) {
+  const fl_tile *t = p->t;
+  int n = 0, large = 0, dim = vector_dim(p);
+  int64_t most = 0;
+  for (int k = 0; k < t->n_stores; k++)
+    if (p->columns || p->f.inner[flc_tile_value(p, t->stores[k].value)])
+      to[n++] = (plan_operand){&p->store[k], t->n_in + t->stores[k].operand, 0};
+  for (int k = 0; k < t->body->n_in; k++)
+    if (t->leaves[k].kind == FL_LEAF_LOAD && p->live[k] &&
+        (p->columns || p->f.inner[k]))
+      to[n++] = (plan_operand){&p->leaf[k], t->leaves[k].operand, 0};
+  for (int k = 0; k < n; k++) {
+    to[k].bytes = form_bytes(p, to[k].at, to[k].operand);
+    most = to[k].bytes > most ? to[k].bytes : most;
+  }
+  for (int k = 0; k < n; k++)
+    if (to[k].bytes >= most / 8 && dim >= 0 && to[k].at->coef[dim] != 0)
+      to[large++] = to[k];
+  return large;
+}
+
+/* 16 bytes of the widest, where all can be read and written so. */
+static int plan_vector(const tile_plan *p) {
+  plan_operand x[FL_TILE_STORES + FL_TILE_LEAVES];
+  int n = vector_operands(p, x), dim = vector_dim(p);
+  size_t most = 2;
+  for (int k = 0; k < n; k++) {
+    size_t size = fl_dtype_size(p->dtype[x[k].operand]);
+    most = size > most ? size : most;
+  }
+  for (int v = n && dim >= 0 ? (int)(16 / most) : 1; v > 1; v /= 2) {
+    bool good = p->size[dim] % v == 0;
+    for (int k = 0; k < n && good; k++)
+      good = x[k].at->coef[dim] != 1 ||
+             form_way(p, x[k].at, x[k].operand, v) == TILE_BESIDE;
+    bool any = false;
+    for (int k = 0; k < n; k++)
+      any |= x[k].at->coef[dim] == 1;
+    if (good && any)
+      return v;
+  }
+  return 1;
+}
+
+static void plan_ways(tile_plan *p) {
+  const fl_tile *t = p->t;
+  p->v = plan_vector(p);
+  for (int k = 0; k < t->body->n_in; k++) {
+    const fl_leaf *x = &t->leaves[k];
+    if (x->kind != FL_LEAF_LOAD)
+      continue;
+    int way = form_way(p, &p->leaf[k], x->operand, p->v);
+    if (way == TILE_SAME && x->mask >= 0 &&
+        p->along[flc_tile_value(p, x->mask)])
+      way = TILE_EACH;
+    p->leaf_way[k] = (uint8_t)way;
+  }
+  for (int k = 0; k < t->n_stores; k++)
+    p->store_way[k] = (uint8_t)form_way(p, &p->store[k],
+                                        t->n_in + t->stores[k].operand, p->v);
+}
+
+/* --- passes --- */
+
+/* Little more than what it is made of costs. */
+static bool is_cheap(const tile_plan *p, int v) {
+  const fl_program *b = p->t->body;
+  const fl_instr *x = &b->instrs[v - b->n_in - b->n_const];
+  int inner = -1;
+  for (int j = 0; j < x->n_in; j++) {
+    if (!p->f.inner[x->in[j]] || x->in[j] == inner)
+      continue;
+    if (inner >= 0)
+      return false;
+    inner = x->in[j];
+  }
+  switch (x->row) {
+  case FL_ROW_convert:
+  case FL_ROW_mul_add:
+  case FL_ROW_mul_sub:
+  case FL_ROW_sub_mul:
+  case FL_ROW_add:
+  case FL_ROW_sub:
+  case FL_ROW_mul:
+  case FL_ROW_neg:
+  case FL_ROW_square:
+  case FL_ROW_relu:
+  case FL_ROW_where:
+    return true;
+  default:
+    return false;
+  }
+}
+
+static void need_value(tile_plan *p, const uint8_t *made, int v,
+                       uint8_t *need) {
+  const fl_program *b = p->t->body;
+  if (!p->f.inner[v] || need[v])
+    return;
+  if (v < b->n_in) {
+    bool kept = made[v] && p->t->leaves[v].kind == FL_LEAF_LOAD;
+    need[v] = kept ? TILE_KEPT : TILE_MADE;
+    p->keep[v] |= kept;
+    return;
+  }
+  if (made[v] && !is_cheap(p, v)) {
+    need[v] = TILE_KEPT;
+    p->keep[v] = 1;
+    return;
+  }
+  need[v] = TILE_MADE;
+  const fl_instr *x = &b->instrs[v - b->n_in - b->n_const];
+  for (int j = 0; j < x->n_in; j++)
+    need_value(p, made, x->in[j], need);
+}
+
+static void need_pass(tile_plan *p, const uint8_t *made, int pass,
+                      uint8_t *need) {
+  const fl_tile *t = p->t;
+  memset(need, 0, FL_PROGRAM_VALUES);
+  for (int k = 0; k < t->body->n_in; k++)
+    if (t->leaves[k].kind == FL_LEAF_REDUCE && p->live[k] &&
+        p->f.phase[k] == pass + 1)
+      need_value(p, made, flc_tile_value(p, t->leaves[k].source), need);
+  for (int k = 0; k < t->n_stores && pass == p->f.phases - 1; k++)
+    need_value(p, made, flc_tile_value(p, t->stores[k].value), need);
+}
+
+void flc_tile_needs(tile_plan *p, int pass, uint8_t *need) {
+  uint8_t made[FL_PROGRAM_VALUES] = {0};
+  for (int k = p->kept ? 0 : pass; k <= pass; k++) {
+    need_pass(p, made, k, need);
+    for (int v = 0; v < p->n_values && p->kept; v++)
+      made[v] |= need[v] == TILE_MADE;
+  }
+}
+
+/* Registers that an element of a row takes from pass to pass; of one pass what
+ * is loaded. In quarters. */
+static int kept_bytes(tile_plan *p) {
+  uint8_t need[FL_PROGRAM_VALUES], loaded[FL_TILE_LEAVES] = {0};
+  int bytes = 0, first = 0;
+  p->kept = true;
+  memset(p->keep, 0, sizeof p->keep);
+  for (int pass = 0; pass < p->f.phases; pass++) {
+    flc_tile_needs(p, pass, need);
+    for (int k = 0; k < p->t->body->n_in; k++)
+      loaded[k] |= need[k] == TILE_MADE;
+  }
+  for (int v = 0; v < p->n_values; v++) {
+    fl_dtype d = fl_program_type(p->t->body, v);
+    bool leaf = v < p->t->body->n_in;
+    if (leaf && p->t->leaves[v].kind == FL_LEAF_LOAD && loaded[v])
+      *(p->keep[v] ? &bytes : &first) +=
+          (int)fl_dtype_size(p->dtype[p->t->leaves[v].operand]);
+    else if (!leaf && p->keep[v])
+      bytes += d == FL_BOOL ? 1 : (int)fl_dtype_size(d);
+  }
+  return bytes ? bytes + first / 2 : first;
+}
+
+static int two_up(int64_t n, int most) { /* a power of two, >= n up to most */
+  int k = 1;
+  while (k < n && k < most)
+    k *= 2;
+  return k;
+}
+
+/* Vectors of a thread that it loads before it uses one. */
+static int loads_together(const tile_plan *p, int64_t steps) {
+  const fl_tile *t = p->t;
+  int bytes = 1;
+  for (int k = 0; k < t->body->n_in; k++)
+    if (p->live[k] && p->f.inner[k] && t->leaves[k].kind == FL_LEAF_LOAD)
+      bytes += (int)fl_dtype_size(p->dtype[t->leaves[k].operand]) *
+               (p->leaf_way[k] == TILE_SAME ? 1 : p->v);
+  int n = bytes > 64 ? 1 : 128 / bytes;
+  n = n > 8 ? 8 : n >= 4 ? n & ~3 : n;
+  return n > steps ? (int)steps : n;
+}
+
+/* Threads of a row such that what is kept fits their registers. */
+static void plan_rows(tile_plan *p) {
+  int64_t vectors = flc_ceil_div(p->reduced, p->v);
+  int bytes = kept_bytes(p);
+  p->kept = p->f.phases <= TILE_PASSES && p->reduced > 0;
+  if (vectors <= 32 || p->reduced <= 1024) {
+    p->lanes = two_up(vectors, 32);
+    p->chunks = (int)flc_ceil_div(vectors, p->lanes);
+    p->groups = 128 / p->lanes;
+    if (p->kept && (int64_t)p->chunks * p->v * bytes <= 256)
+      return;
+  }
+  p->groups = 1;
+  for (p->lanes = 128; p->lanes <= 1024; p->lanes *= 2) {
+    p->chunks = (int)flc_ceil_div(vectors, p->lanes);
+    int64_t keeps = (int64_t)p->chunks * p->v * bytes;
+    if (p->kept && p->chunks <= 64 &&
+        (keeps <= 96 || (p->lanes == 512 && keeps <= 192) ||
+         (p->lanes == 1024 && keeps <= 128)))
+      return;
+  }
+  p->kept = false;
+  p->lanes = vectors < 1024 ? 128 : vectors < 4096 ? 256 : 512;
+  p->chunks = loads_together(p, flc_ceil_div(vectors, p->lanes));
+}
+
+static void plan_columns(tile_plan *p) {
+  int64_t vectors = p->rows / p->v,
+          last = p->n_outer ? p->size[p->n_outer - 1] : 1;
+  bool only = p->n_dims == p->n_outer && p->f.phases == 1;
+  p->lanes = only ? 1 : two_up(p->reduced, 256);
+  p->groups = two_up(flc_ceil_div(last, p->v), 32);
+  if (p->lanes * p->groups > 256)
+    p->lanes = 256 / p->groups;
+  p->groups = 256 / p->lanes;
+  if (vectors < p->groups) {
+    p->groups = two_up(vectors, p->groups);
+    p->groups = p->groups * p->lanes < 32 ? 32 / p->lanes : p->groups;
+  }
+  p->kept = false;
+  p->chunks = 1;
+  if (only)
+    return;
+  int64_t steps = flc_ceil_div(p->reduced, p->lanes);
+  int bytes = kept_bytes(p);
+  p->kept = p->f.phases <= TILE_PASSES && p->reduced > 0 && steps <= 16 &&
+            steps * p->v * bytes <= 128;
+  p->chunks = p->kept ? (int)steps : loads_together(p, steps);
+}
+
+/* A store once a row may be where a row's leaf is loaded, which the other
+ * segments of the row still read. */
+static bool rows_in_place(const tile_plan *p) {
+  const fl_tile *t = p->t;
+  for (int k = 0; k < t->n_stores; k++)
+    for (int i = 0; i < t->body->n_in; i++)
+      if (!p->f.inner[flc_tile_value(p, t->stores[k].value)] && p->live[i] &&
+          t->leaves[i].kind == FL_LEAF_LOAD &&
+          memcmp(&t->stores[k].at, &t->leaves[i].at, sizeof t->stores->at) == 0)
+        return true;
+  return false;
+}
+
+static int64_t plan_blocks(const tile_plan *p) {
+  return flc_ceil_div(p->columns ? p->rows / p->v : p->rows, p->groups);
+}
+
+/* Few rows that are long: several blocks share each. */
+static void plan_segments(tile_plan *p, const flc_chip *chip) {
+  int64_t blocks = plan_blocks(p), step = p->columns ? 1 : p->v;
+  p->segments = p->kernels = 1;
+  p->segment = p->reduced;
+  if (p->f.phases < 2 || p->f.phases > TILE_PASSES ||
+      blocks >= chip->processors || p->reduced < (p->columns ? 256 : 8192) ||
+      (p->writes_inner && rows_in_place(p)))
+    return;
+  if (!p->columns) {
+    p->lanes = 256;
+    p->groups = 1;
+    blocks = plan_blocks(p);
+  }
+  p->kept = false;
+  p->chunks = loads_together(p, 8);
+  int64_t least = step * p->lanes * p->chunks;
+  int64_t segments = (int64_t)chip->processors * 8 / blocks;
+  int64_t most = p->reduced / least;
+  segments = segments > most ? most : segments;
+  segments = segments > 1024 ? 1024 : segments;
+  if (segments < 2)
+    return;
+  p->segment = flc_ceil_div(flc_ceil_div(p->reduced, segments), least) * least;
+  p->segments = (int)flc_ceil_div(p->reduced, p->segment);
+  p->kernels = p->segments > 1 ? p->f.phases : 1;
+}
+
+static void plan_make(tile_plan *p, const flc_chip *chip) {
+  const fl_tile *t = p->t;
+  p->n_values = t->body->n_in + t->body->n_const + t->body->n_instr;
+  fl_tile_find(t, &p->f);
+  for (int k = 0; k < t->n_stores; k++)
+    plan_live(p, flc_tile_value(p, t->stores[k].value));
+  p->f.phases = 1;
+  for (int v = 0; v < p->n_values; v++)
+    if (p->live[v] && p->f.phase[v] >= p->f.phases)
+      p->f.phases = p->f.phase[v] + 1;
+  plan_dims(p);
+  plan_along(p);
+  plan_width(p);
+  plan_ways(p);
+  if (p->columns)
+    plan_columns(p);
+  else
+    plan_rows(p);
+  plan_segments(p, chip);
+  memset(p->keep, 0, sizeof p->keep);
+}
+
+/* --- launches --- */
+
+/* What a text begins with, so that a launch needs nothing else. */
+typedef struct tile_head {
+  unsigned x, y, block, kernels;
+  size_t scratch;
+} tile_head;
+
+static bool head_last(const tile_plan *p, int k) {
+  return k == p->kernels - 1;
+}
+
+static char *text_make(tile_plan *p, int k) {
+  int reductions = 0;
+  char head[120];
+  for (int i = 0; i < p->t->body->n_in; i++)
+    reductions += p->t->leaves[i].kind == FL_LEAF_REDUCE;
+  bool once = head_last(p, k) && !p->writes_inner;
+  snprintf(head, sizeof head, "//%llu %d %d %d %llu\n",
+           (unsigned long long)plan_blocks(p), once ? 1 : p->segments,
+           p->lanes * p->groups, p->kernels,
+           p->kernels > 1 ? (unsigned long long)reductions *
+                                (unsigned long long)p->segments *
+                                (unsigned long long)p->rows * 8
+                          : 0ULL);
+  return flc_tile_text(p, k, head);
+}
+
+static tile_head head_of(const char *text) {
+  char *at;
+  tile_head h;
+  h.x = (unsigned)strtoul(text + 2, &at, 10);
+  h.y = (unsigned)strtoul(at, &at, 10);
+  h.block = (unsigned)strtoul(at, &at, 10);
+  h.kernels = (unsigned)strtoul(at, &at, 10);
+  h.scratch = (size_t)strtoull(at, &at, 10);
+  return h;
+}
+
+static uint64_t tile_key(const fl_launch *l, uint64_t numbers, uint64_t aligned,
+                         const flc_chip *chip) {
+  uint64_t key = FLC_HASH;
+  uint64_t of[] = {l->tile->hash, numbers, aligned, (uint64_t)chip->processors};
+  key = flc_hash(key, of, sizeof of);
+  for (int k = 0; k < l->n_in + l->n_out; k++) {
+    uint8_t d =
+        (uint8_t)(k < l->n_in ? &l->in[k] : &l->out[k - l->n_in])->dtype;
+    key = flc_hash(key, &d, 1);
+  }
+  return key;
+}
+
+/* All texts of a plan with its tile, dtypes and operands set; they live as long
+ * as the process. */
+static const char *make_texts(tile_plan *p, uint64_t key,
+                              const flc_chip *chip) {
+  const char *first = NULL;
+  bool good = true;
+  plan_make(p, chip);
+  for (int k = p->kernels - 1; k >= 0 && good; k--) {
+    char *made = text_make(p, k);
+    good = made && (first = flc_text_keep(key + (uint64_t)k, made));
+  }
+  if (!good)
+    fli_fail(FL_ENOMEM, "out of memory: the text of a kernel");
+  return good ? first : NULL;
+}
+
+static const char *texts_of(const fl_launch *l, uint64_t key, uint64_t numbers,
+                            uint64_t aligned) {
+  tile_plan *p = calloc(1, sizeof *p);
+  if (!p) {
+    fli_fail(FL_ENOMEM, "out of memory: the plan of a kernel");
+    return NULL;
+  }
+  p->t = l->tile;
+  p->numbers = numbers;
+  p->aligned = aligned;
+  for (int k = 0; k < l->n_in + l->n_out; k++)
+    p->dtype[k] = (k < l->n_in ? &l->in[k] : &l->out[k - l->n_in])->dtype;
+  const char *text = make_texts(p, key, flc_chip_of(l));
+  free(p);
+  return text;
+}
+
+FLC_KERNEL(tile) {
+  uint64_t args[FL_TILE_OPERANDS + 1], numbers = 0, aligned = 0;
+  int n = l->n_in + l->n_out, inner = l->tile->n_dims - l->tile->n_inner;
+  for (int i = 0; i < l->tile->n_dims; i++)
+    if (l->tile->shape[i] == 0 && (i < inner || l->tile->n_inner == 0))
+      return FL_OK;
+  for (int k = 0; k < n; k++) {
+    const fl_view *v = k < l->n_in ? &l->in[k] : &l->out[k - l->n_in];
+    args[k] = (uint64_t)(uintptr_t)v->data;
+    if (k < l->n_in && flc_is_number(v)) {
+      memcpy(&args[k], v->imm, 8);
+      numbers |= 1ULL << k;
+    } else
+      aligned |= (uint64_t)flc_aligned(v->data, 16) << k;
+  }
+  uint64_t key = tile_key(l, numbers, aligned, flc_chip_of(l));
+  const char *text = flc_text_find(key);
+  if (!text && !(text = texts_of(l, key, numbers, aligned)))
+    return FL_ENOMEM;
+  tile_head h = head_of(text);
+  args[n] = 0;
+  if (h.scratch &&
+      !(args[n] = (uint64_t)(uintptr_t)fl_scratch_get(l, h.scratch)))
+    return FL_ENOMEM;
+  for (unsigned k = 0, kernels = h.kernels; k < kernels; k++) {
+    flc_spec spec = {.file = "tile", .entry = "tile", .soon = true};
+    spec.text = k ? flc_text_find(key + k) : text;
+    h = head_of(spec.text);
+    flc_grid g = {.x = h.x, .y = h.y, .block = h.block};
+    fl_status s = FLC_RUN(l, spec, g, args);
+    if (s)
+      return s;
+  }
+  return FL_OK;
+}
+
+/* --- for the check: samples, since tiles of users are in no pack --- */
+
+/* x / sum(x) of bf16, and the sums as f32. */
+static void visit_sample(flc_visitor *v, int64_t rows, int64_t reduced,
+                         bool columns, bool stores_all) {
+  static const uint8_t types[] = {FL_F32, FL_F32};
+  static const fl_instr divide = {FL_ROW_div, FL_F32, FL_F32, 2,
+                                  0,          {0, 1}, {0}};
+  static const uint16_t out[] = {0, 1, 2};
+  static const flc_chip chip = {9, 0, 132, 50 << 20, 227 << 10};
+  fl_program body = {.n_in = 2,
+                     .n_instr = 1,
+                     .n_out = 3,
+                     .in_type = types,
+                     .instrs = &divide,
+                     .out = out};
+  fl_form at = {.coef = {columns ? 1 : reduced, columns ? rows : 1}};
+  fl_leaf leaves[] = {{FL_LEAF_LOAD, 0, 0, -1, -1, at},
+                      {FL_LEAF_REDUCE, FL_REDUCE_SUM, -1, 0, -1, {0, {0}}}};
+  fl_store stores[] = {{0, 1, {0, {1}}}, {1, 2, at}};
+  fl_tile t = {.body = &body,
+               .n_dims = 2,
+               .n_inner = 1,
+               .n_stores = stores_all ? 2 : 1,
+               .n_in = 1,
+               .n_out = 2,
+               .shape = {rows, reduced},
+               .leaves = leaves,
+               .stores = stores};
+  uint64_t of[] = {(uint64_t)rows, (uint64_t)reduced, columns, stores_all};
+  uint64_t key = flc_hash(FLC_HASH, of, sizeof of);
+  const char *text = flc_text_find(key);
+  tile_plan *p = text ? NULL : calloc(1, sizeof *p);
+  if (p) {
+    p->t = &t;
+    p->aligned = 7;
+    p->dtype[0] = p->dtype[2] = FL_BF16;
+    p->dtype[1] = FL_F32;
+    text = make_texts(p, key, &chip);
+    free(p);
+  }
+  for (unsigned k = 0; text && k < head_of(text).kernels; k++) {
+    flc_spec spec = {.file = "tile", .entry = "tile", .soon = true};
+    spec.text = flc_text_find(key + k);
+    v->spec(v, &spec, k == 0);
+  }
+}
+
+void flc_visit_tile(flc_visitor *v) {
+  visit_sample(v, 4096, 768, false, true);     /* a warp a row */
+  visit_sample(v, 4096, 8192, false, true);    /* a block, values kept */
+  visit_sample(v, 4096, 1 << 18, false, true); /* a block, loaded again */
+  visit_sample(v, 4096, 200, true, true);      /* columns */
+  visit_sample(v, 768, 1 << 16, true, false);  /* columns in segments */
+}

@@ -1,0 +1,59 @@
+/* How a tile runs as CUDA kernels: tile.c plans, tile_text.c prints the plan.
+ * Host code alone. */
+#ifndef FL_CUDA_TILE_H
+#define FL_CUDA_TILE_H
+
+#include "cuda.h"
+
+#include "../../runtime/tile.h"
+
+#define TILE_PASSES 8 /* in one kernel with values kept, or with segments */
+
+/* How the V elements of a vector lie. */
+enum { TILE_SAME, TILE_BESIDE, TILE_EACH };
+
+/* Dims are those of the tile without those of size 1, in the order in which
+ * threads go through them, adjacent ones merged. The dims before n_outer number
+ * the rows.
+ *   rows: `lanes` threads share a row, V elements of its last dim at a time; a
+ *     block has `groups` of them
+ *   columns: a thread has V rows, adjacent along the last outer dim, and
+ * `lanes` threads (of threadIdx.y, so to speak) share them; a block is `groups`
+ * of those wide. Without inner dims there are no more lanes than one. */
+typedef struct tile_plan {
+  const fl_tile *t;
+  fl_tile_facts f;
+  fl_dtype dtype[FL_TILE_OPERANDS]; /* inputs, then outputs */
+  uint64_t numbers, aligned;        /* operands, a bit each */
+  int n_values;
+  uint8_t live[FL_PROGRAM_VALUES];
+  uint8_t along[FL_PROGRAM_VALUES]; /* varies along the vector */
+  fl_form leaf[FL_TILE_LEAVES], store[FL_TILE_STORES]; /* by these dims */
+  uint8_t leaf_way[FL_TILE_LEAVES], store_way[FL_TILE_STORES];
+  int n_outer, n_dims;
+  int64_t size[FL_TILE_DIMS];
+  int64_t rows, reduced; /* how many, elements of each */
+  bool columns, wide;    /* wide: indices do not fit 32 bits */
+  bool writes_inner;     /* some store is of elements */
+  int v, lanes, groups;
+  int chunks; /* vectors of a thread that are loaded together */
+  bool kept;  /* those are all: values stay in registers between passes */
+  uint8_t keep[FL_PROGRAM_VALUES]; /* those */
+  int segments;                    /* of a row: blockIdx.y */
+  int64_t segment;                 /* elements */
+  int kernels;                     /* 1, or one for each pass with segments */
+} tile_plan;
+
+/* What an inner value is to a pass. */
+enum { TILE_UNUSED, TILE_MADE, TILE_KEPT };
+/* Which inner values pass `pass` computes, which ones it has from earlier ones;
+ * those are noted in p->keep. */
+void flc_tile_needs(tile_plan *p, int pass, uint8_t *need);
+static inline int flc_tile_value(const tile_plan *p, int out) {
+  return p->t->body->out[out];
+}
+
+/* The text of kernel k, to be freed; NULL: out of memory. */
+char *flc_tile_text(tile_plan *p, int k, const char *head);
+
+#endif
