@@ -142,6 +142,27 @@ static inline bool fl_channels_last(const fl_view *v) {
           v->stride[0] == v->shape[1] * v->shape[3] * v->shape[2]);
 }
 
+/* Whether v's elements fill their memory without gaps, in whatever order. */
+static inline bool fl_dense(const fl_view *v) {
+  int order[FL_MAX_DIMS];
+  fl_view w;
+  if (fl_contiguous(v))
+    return true;
+  if (!fl_order_dims(v->ndim, v->shape, v->stride, order))
+    return false;
+  fl_view_copy(&w, v);
+  fl_reorder_dims(&w, v->ndim, order);
+  return fl_contiguous(&w);
+}
+
+/* Whether elements of two views of one shape have the same places. */
+static inline bool fl_same_strides(const fl_view *a, const fl_view *b) {
+  for (int i = 0; i < a->ndim; i++)
+    if (a->shape[i] != 1 && a->stride[i] != b->stride[i])
+      return false;
+  return true;
+}
+
 /* v of shape (N, C, H, W) as (N, H, W, C). */
 static inline void fl_as_channels_last(const fl_view *v, fl_view *to) {
   static const int order[4] = {0, 2, 3, 1};

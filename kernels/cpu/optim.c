@@ -85,9 +85,18 @@ static void step_task(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* Whether tensor i of the list and its groups have one order of elements
+ * without gaps. */
+static bool optim_dense(const stepping *c, const fl_view *in, int64_t i) {
+  bool same = fl_dense(&in[i]);
+  for (int g = 1; g < c->groups && same; g++)
+    same = fl_same_strides(&in[i], &in[g * c->count + i]);
+  return same;
+}
+
 /* The tensors in[from], in[from + 1] ... as `groups` groups, made contiguous
- * where they are not (in one block of scratch); fills count, start, at and
- * type. */
+ * where their orders differ (in one block of scratch); fills count, start, at
+ * and type. */
 static fl_status optim_collect(const fl_launch *l, stepping *c, int from) {
   int n = l->n_in - from;
   size_t bytes = 0;
@@ -101,7 +110,7 @@ static fl_status optim_collect(const fl_launch *l, stepping *c, int from) {
   for (int i = 0; i < n; i++) {
     const fl_view *v = &l->in[from + i];
     at[i] = (memory){v->data, v->dtype};
-    if (!fl_contiguous(v))
+    if (!optim_dense(c, l->in + from, i % c->count))
       bytes += (fl_view_bytes(v) + 63) / 64 * 64;
     if (v->dtype == FL_F64)
       c->type = FL_F64;
@@ -113,7 +122,7 @@ static fl_status optim_collect(const fl_launch *l, stepping *c, int from) {
     return FL_ENOMEM;
   for (int i = 0; i < n && bytes; i++) {
     fl_view v = l->in[from + i];
-    if (fl_contiguous(&v))
+    if (optim_dense(c, l->in + from, i % c->count))
       continue;
     at[i].data = v.data = room;
     fl_row_major(v.ndim, v.shape, v.stride);

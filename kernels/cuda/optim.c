@@ -3,6 +3,8 @@
 #include "cuda.h"
 #include "optim.h"
 
+#include "../../runtime/view.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -75,15 +77,25 @@ static const fl_view *view_of(const stepping *c, int64_t i, int g) {
   return &c->xs[g * c->tensors + i];
 }
 
+/* Whether tensor i and its groups have one order of elements without gaps. */
+static bool optim_dense(const stepping *c, int64_t i) {
+  const fl_view *first = view_of(c, i, 0);
+  bool same = fl_dense(first);
+  for (int g = 1; g < c->groups && same; g++)
+    same = fl_same_strides(first, view_of(c, i, g));
+  return same;
+}
+
 /* Tensor i; strided ones by way of scratch. */
 static fl_status optim_take(stepping *c, int64_t i) {
   void *at[OPTIM_GROUPS];
   int dtypes[OPTIM_GROUPS] = {0};
   int64_t n = flc_numel(view_of(c, i, 0));
+  bool dense = optim_dense(c, i);
   for (int g = 0; g < c->groups && n > 0; g++) {
     const fl_view *v = view_of(c, i, g);
     dtypes[g] = v->dtype;
-    at[g] = (void *)(uintptr_t)flc_input(c->l, v, v->dtype);
+    at[g] = dense ? v->data : (void *)(uintptr_t)flc_input(c->l, v, v->dtype);
     if (!at[g])
       return FL_ENOMEM;
   }
@@ -299,7 +311,9 @@ FLC_KERNEL(global_norm) {
   for (int i = 0; i < l->n_in && s == FL_OK; i++) {
     const fl_view *x = &l->in[i];
     int64_t n = flc_numel(x);
-    void *at = n ? (void *)(uintptr_t)flc_input(l, x, x->dtype) : NULL;
+    void *at = !n            ? NULL
+               : fl_dense(x) ? x->data
+                             : (void *)(uintptr_t)flc_input(l, x, x->dtype);
     flc_spec spec = FLC_SPEC("optim", "norm", kind, x->dtype);
     if (n > 0)
       s = at ? optim_add(&c, &spec, n, &at, (int[]){(int)x->dtype}) : FL_ENOMEM;

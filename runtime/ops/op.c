@@ -561,6 +561,8 @@ static fl_status op_fill(fl_runtime *rt, fl_op *op, int id) {
   if (op->family < FLI_STRUCTURED) {
     op->marks |= FLI_MARK_POINTWISE;
     op->layout = fli_layout_alike;
+    if (op->family == FLI_UNARY_BACKWARD || op->family == FLI_UNARY_BACKWARD2)
+      op->layout = fli_layout_saved;
   }
   op->flat = (uint8_t)count_flat_inputs(op);
   op->info.differentiable = is_differentiable(op);

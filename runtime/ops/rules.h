@@ -10,6 +10,9 @@ void fli_grad_unary_backward(fli_grad *g);
 void fli_grad_unary_backward2(fli_grad *g);
 void fli_cost_bytes(const fli_infer *c, double *flops, double *bytes);
 
+void fli_layout_saved(const fl_attrs *attrs, int n_in, const fl_operand *in,
+                      int n_out, fl_tensor *const *out);
+
 void fli_grad_none(fli_grad *g);
 #define declare_F(name) void fli_grad_##name(fli_grad *g);
 #define declare_N(name) void fli_grad_##name(fli_grad *g);

@@ -16,6 +16,16 @@ void fli_layout_alike(const fl_attrs *attrs, int n_in, const fl_operand *in,
     }
 }
 
+/* A gradient is as the forward operand, which comes last, if that is saved. */
+void fli_layout_saved(const fl_attrs *attrs, int n_in, const fl_operand *in,
+                      int n_out, fl_tensor *const *out) {
+  fl_operand turned[3];
+  int n = 0;
+  while (n_in > 0 && n < 3)
+    turned[n++] = in[--n_in];
+  fli_layout_alike(attrs, n, turned, n_out, out);
+}
+
 /* Images are channels-last if one of the inputs is. */
 void fli_layout_channels(const fl_attrs *attrs, int n_in, const fl_operand *in,
                          int n_out, fl_tensor *const *out) {

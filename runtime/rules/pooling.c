@@ -112,6 +112,15 @@ static void pooling_give(fli_infer *c, const fl_meta *m) {
     c->out[0].shape[i] = m->shape[i];
 }
 
+/* Backward needs x for its layout alone: one that is not channels-last, or
+ * whose layout can be seen from dy, is not kept. */
+static void save_layout(fli_infer *c) {
+  const fl_tensor *x = c->operands[0].tensor;
+  const fl_meta *y = &c->out[0];
+  if (!x || !fli_channels_last(x) || y->shape[2] * y->shape[3] > 1)
+    c->saves = 0;
+}
+
 /* --- maximum: kernel, stride, padding, dilation, ceil --- */
 
 fl_status fli_shape_max_pool(fli_infer *c) {
@@ -185,8 +194,10 @@ void fli_grad_max_pool_backward(fli_grad *g) {
 fl_status fli_shape_avg_pool(fli_infer *c) {
   windows w;
   FLI_TRY(pooling_settle(c, c->in[0], &of_mean, &w));
-  return pooled(c, c->in[0], &w, c->attrs->v[FL_ATTR_avg_pool_ceil].i != 0,
-                &c->out[0]);
+  FLI_TRY(pooled(c, c->in[0], &w, c->attrs->v[FL_ATTR_avg_pool_ceil].i != 0,
+                 &c->out[0]));
+  save_layout(c);
+  return FL_OK;
 }
 
 /* shape, kernel, stride, padding, count_pad; whether sizes were rounded up is
@@ -235,7 +246,7 @@ void fli_grad_avg_pool(fli_grad *g) {
   copy_windows(g, &a, &of_mean_backward, &of_mean);
   a.v[FL_ATTR_avg_pool_backward_count_pad] =
       g->attrs->v[FL_ATTR_avg_pool_count_pad];
-  g->dx[0] = RUN_A(avg_pool_backward, &a, g->dy[0]);
+  g->dx[0] = RUN_A(avg_pool_backward, &a, g->dy[0], g->in[0]);
 }
 
 void fli_grad_avg_pool_backward(fli_grad *g) {
@@ -281,6 +292,7 @@ fl_status fli_shape_adaptive_pool(fli_infer *c) {
       return fli_fail(FL_ESHAPE, "%s: nothing to average in %s",
                       c->op->info.name, fli_shape_text(x->ndim, x->shape));
   }
+  save_layout(c);
   return FL_OK;
 }
 
@@ -307,7 +319,7 @@ void fli_grad_adaptive_avg_pool(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_adaptive_avg_pool_backward);
   fli_set_list(&g->e, &a, FL_ATTR_adaptive_avg_pool_backward_shape,
                g->in_meta[0].ndim, g->in_meta[0].shape);
-  g->dx[0] = RUN_A(adaptive_avg_pool_backward, &a, g->dy[0]);
+  g->dx[0] = RUN_A(adaptive_avg_pool_backward, &a, g->dy[0], g->in[0]);
 }
 
 void fli_grad_adaptive_avg_pool_backward(fli_grad *g) {

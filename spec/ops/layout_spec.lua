@@ -197,3 +197,112 @@ describe("a channels-last tensor", function()
     end
   end
 end)
+
+-- A block of a ResNet, and the head behind it.
+local nn = flare.nn
+local Block = flare.class("Block", nn.Module)
+function Block:init()
+  self.stem = nn.Conv2d(3, 8, 3, {padding = 1, bias = false})
+  self.norm1 = nn.BatchNorm2d(8)
+  self.conv = nn.Conv2d(8, 8, 3, {padding = 1, bias = false})
+  self.norm2 = nn.BatchNorm2d(8)
+  self.down = nn.Conv2d(8, 8, 1, {stride = 2, bias = false})
+  self.head = nn.Linear(8, 4)
+end
+function Block:forward(x)
+  local a = self.norm1(self.stem(x)):relu()
+  local b = (self.norm2(self.conv(a)) + a):relu()
+  b = b:max_pool({3, 3}, {stride = {2, 2}, padding = {1, 1}})
+  local c = (self.down(a) + b):relu()
+  self.last = c
+  return self.head(c:adaptive_avg_pool{1, 1}:flatten(2))
+end
+
+local function step(device, dtype, lay)
+  flare.manual_seed(5)
+  local model = Block():to(device)
+  if lay then model:to{layout = "channels_last"} end
+  local optimizer = flare.optim.SGD(model:parameters(), {lr = 0.1, momentum = 0.9})
+  local x = flare.randn(4, 3, 10, 8):to(device)
+  if lay then x = last(x) end
+  local grads, report
+  for turn = 1, 2 do
+    model:zero_grad()
+    local work = function()
+      local function forward() return model(x) end
+      local y = dtype == "bf16" and flare.autocast("bf16", forward) or forward()
+      y:square():mean():backward()
+      optimizer:step()
+    end
+    if turn == 2 then report = flare.profile(work) else work() end
+  end
+  grads = {}
+  for name, p in model:named_parameters() do grads[name] = {p.grad, p} end
+  return model, grads, report
+end
+
+describe("a channels-last block of a ResNet", function()
+  for _, device in ipairs(rows.devices) do
+    it("keeps the layout without copies, forward and backward, on " .. device, function()
+      for _, dtype in ipairs{"f32", "bf16"} do
+        local want_model, want = step(device, dtype, false)
+        local model, got, report = step(device, dtype, true)
+        assert.is_true(want_model.last:is_contiguous())
+        assert.is_true(is_last(model.last))
+        for name, pair in pairs(got) do
+          local far = dtype == "f32" and 1e-4 or 6e-2
+          for k = 1, 2 do
+            local by = 1e-3 + want[name][k]:to("f32"):abs():max():item()
+            assert(off(pair[k], want[name][k]) <= far * by, ("%s differs in %s by %g of %g")
+              :format(name, dtype, off(pair[k], want[name][k]), by))
+            if pair[k]:dim() == 4 then assert.is_true(is_last(pair[k]), name) end
+          end
+        end
+        if dtype == "f32" then
+          for i = 1, report.count do
+            local op = report:row(i).op
+            assert(op ~= "copy" and op ~= "assign", "a launch of " .. op)
+          end
+        end
+      end
+    end)
+  end
+  it("moves parameters of 4 dims alone, and back", function()
+    local model = Block():to{layout = "channels_last"}
+    local before = model.stem.weight:to{layout = "contiguous"}
+    assert.is_true(is_last(model.stem.weight) and not model.stem.weight:is_contiguous())
+    assert.is_true(model.stem.weight.requires_grad)
+    assert.is_true(model.head.weight:is_contiguous())
+    model:to{layout = "contiguous"}
+    assert.is_true(model.stem.weight:is_contiguous())
+    assert.same(before:totable(), model.stem.weight:totable())
+    assert.error_matches(function() model:to{layout = "channels_first"} end,
+      'layout: there is no "channels_first"')
+  end)
+end)
+
+describe("an optimizer's step", function()
+  it("takes parameters, gradients and state of one or of several layouts", function()
+    for _, device in ipairs(rows.devices) do
+      for _, name in ipairs{"SGD", "Adam"} do
+        local out = {}
+        for k, lays in ipairs{{false, false}, {true, true}, {true, false}, {false, true}} do
+          local g = flare.generator(4)
+          local function draw(lay)
+            local x = flare.randn({4, 3, 3, 2}, {generator = g}):to(device)
+            return lay and last(x) or x
+          end
+          local p = draw(lays[1]):detach():requires_grad_(true)
+          local o = flare.optim[name]({p}, name == "SGD" and {lr = 0.1, momentum = 0.9} or {})
+          for _ = 1, 2 do
+            p.grad = draw(lays[2])
+            o:step()
+          end
+          assert.same(lays[1], is_last(p))
+          out[k] = p:detach():to("cpu"):contiguous():totable()
+          assert.same(out[1], out[k])
+        end
+      end
+    end
+  end)
+end)
