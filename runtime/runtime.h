@@ -146,6 +146,7 @@ struct fl_runtime {
   fl_site grad_site; /* where recording was turned off */
   struct fli_cast *casts;
   struct fli_profile *profile, *profiled; /* running; the last one */
+  struct fli_capture *capture;     /* of a graph, under way: memory/capture.h */
   fl_profile_part part, back_part; /* of launches, of those in backward */
   const char *called; /* the composed operator that runs while profiling */
   uint64_t next_id, seq, node_seq, pass;
@@ -172,7 +173,6 @@ struct fl_runtime {
   fl_backend *cpu;
   fli_launch_note ring[FLI_RING];
   fli_noted *noted;
-  struct fli_capture *capture;     /* of a graph, under way: memory/capture.h */
   struct fl_graph *graphs;         /* all of them */
   struct fli_rehearsal *rehearsal; /* the calls before a capture, or NULL */
 };

@@ -46,10 +46,15 @@ print(g, g:stats().runs)
   it("is captured although memory is allocated and freed meanwhile", function()
     local said = run("", [[
 local side = flare.stream "cuda"
-local y = flare.ones({1 << 20}, {device = "cuda"})
-side:run(function() return y + 1 end)         -- freed by f, and another stream has used it
+local shared = {}                             -- each run frees one, which two streams have used
+for i = 1, 4 do
+  shared[i] = side:run(flare.ones, {1 << 20}, {device = "cuda"})
+  local _ <close> = shared[i] + 1
+end
+local old = flare.cuda.graph(f, x)             -- and one closes another graph
 local g = flare.cuda.graph(function(a)
-  y = nil
+  table.remove(shared):close()
+  if #shared == 0 then old:close() end
   local kept = {}
   for i = 1, 20 do kept[i] = flare.zeros({1 << 20}, {device = "cuda"}) end
   for i = 1, 20 do kept[i]:close() end

@@ -101,9 +101,9 @@ for _, device in ipairs(devices) do
     it("keeps its memory to itself, and what it reads alive", function()
       local scale = flare.full({4, 8}, 3, {device = device})
       local g = flare.cuda.graph(function(a)
-        local b = a * scale
-        b = b + 1
-        return b:exp()
+        local b <close> = a * scale
+        local c <close> = b + 1
+        return c:exp()
       end, x)
       scale = nil
       collectgarbage()
@@ -144,6 +144,27 @@ for _, device in ipairs(devices) do
       end
       collectgarbage()
       close(layer(x), layer(x))
+    end)
+
+    it("that is closed while another is captured goes away afterwards", function()
+      local g, runs = flare.cuda.graph(layer, x), 0
+      local h = flare.cuda.graph(function(a)
+        runs = runs + 1
+        if runs == 4 then g:close() end
+        return a + 1
+      end, x)
+      close(h(x), x + 1)
+      assert.truthy(refusal(g, x):find "it is closed")
+    end)
+
+    it("has checkpoints", function()
+      local v = randn(8):requires_grad_(true)
+      local g = flare.cuda.graph(function(a)
+        v.grad = nil
+        flare.checkpoint(function(b) return (b * v):sum() end, a):backward()
+        return v.grad
+      end, x)
+      close(g(x), x:sum(1))
     end)
 
     it("runs on the stream of its capture only", function()
@@ -233,8 +254,8 @@ for _, device in ipairs(devices) do
         return (flare.nn.functional.dropout(a, 0.5))
       end, "dropout: a graph cannot capture random numbers"},
       {"work on the CPU", function(a)
-        local n = flare.ones(3) return a, n
-      end, "full: a graph cannot capture work on cpu: it is a graph of"},
+        local n = flare.ones(3) * 2 return a, n
+      end, "mul: a graph cannot capture work on cpu: it is a graph of"},
       {"another device", function(a) return (a:to "cpu") end, waits},
       {"a number that changes", function(a)
         calls = calls + 1

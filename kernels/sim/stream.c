@@ -623,9 +623,11 @@ fl_status fl_sim_capture_end(fl_backend *b, int device, fl_stream *s,
     *exec = e;
   else
     exec_drop(e);
-  return status
-             ? fli_fail(status, "sim:%d: what was captured is no graph", device)
-             : FL_OK;
+  return status ? fli_fail(status,
+                           "sim:%d: the capture has failed: something waited "
+                           "for the device or used an event",
+                           device)
+                : FL_OK;
 }
 
 fl_status fl_sim_exec_launch(fl_backend *b, fl_graph_exec *e, uint64_t seq) {

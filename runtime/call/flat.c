@@ -97,7 +97,7 @@ static inline bool wants(fl_tensor *t) {
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
   const fl_op *op = c->op;
   if (c->n_in != op->flat || c->inplace || rt->meta || rt->anomaly ||
-      rt->profile)
+      rt->profile || rt->capture)
     return false;
   fl_tensor *y = shape_of(rt, c);
   if (!y)

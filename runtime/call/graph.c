@@ -26,6 +26,7 @@ struct fl_graph {
   graph_use *uses;
   fli_noted noted;
   uint64_t runs;
+  bool dropped; /* freed in the capture of another */
   fl_graph *next;
 };
 
@@ -146,11 +147,15 @@ static fl_status graph_may_begin(fl_runtime *rt, fl_device d) {
   if (rt->window)
     return fli_fail(FL_EARG, "a graph cannot be captured in a compiled "
                              "function: compile inside of it instead");
+  if (rt->meta)
+    return fli_fail(FL_EARG, "a graph cannot be captured in meta mode");
   if (rt->profile)
     return fli_fail(FL_EARG, "a graph cannot be captured while the profiler "
                              "runs");
   return FL_OK;
 }
+
+static void graph_close(fl_graph *g);
 
 static void capture_stop(fl_graph *g) {
   fl_runtime *rt = g->rt;
@@ -160,6 +165,15 @@ static void capture_stop(fl_graph *g) {
   fli_pool_use(rt, g->device, NULL);
   fli_rehearse_end(rt);
   fli_autocast_forget(rt); /* the graph's casts */
+  for (fl_graph **at = &rt->graphs; *at;) {
+    fl_graph *k = *at;
+    if (!k->dropped) {
+      at = &k->next;
+      continue;
+    }
+    graph_close(k); /* takes it out of the list */
+    fli_mfree(k);
+  }
 }
 
 fl_status fl_graph_begin(fl_runtime *rt, fl_device d, fl_graph **out) {
@@ -337,13 +351,21 @@ static void graph_close(fl_graph *g) {
 
 void fli_graphs_close(fl_runtime *rt) {
   fli_rehearse_end(rt);
+  if (rt->capture) /* frees what was dropped, too */
+    graph_close(graph_captured(rt));
   while (rt->graphs)
     graph_close(rt->graphs);
 }
 
+/* In the capture of another graph nothing can wait for the device: g ends with
+ * the capture. */
 void fl_graph_free(fl_graph *g) {
   if (!g)
     return;
+  if (g->rt && g->rt->capture && g->rt->capture != &g->capture) {
+    g->dropped = true;
+    return;
+  }
   if (g->rt)
     graph_close(g);
   fli_mfree(g);

@@ -1,5 +1,6 @@
 /* Orders a launch on a device with several streams: its stream waits for the
  * blocks that it uses, and the race checker sees its operands. */
+#include "../memory/capture.h"
 #include "../memory/stream.h"
 #include "../ops/ops.h"
 
@@ -15,7 +16,11 @@ fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
   }
   FLI_TRY(fli_stream_note(rt, d));
   const char *op = c->op->info.name;
-  if (rt->watch & FLI_WATCH_CAPTURE) {
+  bool reads = false;
+  for (int k = 0; k < n_in; k++)
+    reads = reads || in[k].tensor;
+  /* constants of another device may be made: only work on them is refused */
+  if (rt->watch & FLI_WATCH_CAPTURE && (reads || fli_capturing(rt, d))) {
     FLI_TRY(fli_capture_launch(rt, d, op));
     for (int k = 0; k < n_in; k++)
       if (in[k].tensor)

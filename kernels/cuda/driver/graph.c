@@ -107,7 +107,10 @@ static fl_status capture_finish(fl_stream *s, fl_graph_exec *e, bool wanted) {
   flc_leave(s->device, before);
   if (r && wanted)
     return flc_failed(s->device, r, "ending a capture");
-  return e->failed ? fli_fail(e->failed, "what was captured is no graph")
+  return e->failed ? fli_fail(e->failed,
+                              "cuda:%d: the capture has failed: it waited for "
+                              "the device or used an event",
+                              s->device->index)
                    : FL_OK;
 }
 
