@@ -17,7 +17,7 @@ static fl_status bag_take(const fl_launch *l, int64_t padding, fl_dtype wide,
   const fl_view *index = &l->in[FL_IN_bags_index],
                 *offsets = &l->in[FL_IN_bags_offsets],
                 *factors = &l->in[FL_IN_bags_weights];
-  a->n = flc_numel(index);
+  a->n = fl_view_numel(index);
   a->padding = padding == FL_ATTR_NONE ? -1 : padding;
   a->fault = flc_fault_of(l);
   if (index->ndim == 2)
@@ -39,7 +39,7 @@ static fl_status bag_launch(const fl_launch *l, const char *entry, fl_dtype d,
   int n = part_of(a, d);
   flc_spec spec = FLC_SPEC("bag", entry, d, n);
   a->by_parts = flc_divisor_of(a->width / n);
-  int64_t blocks = flc_ceil_div(bags * a->by_parts.by, BAG_THREADS);
+  int64_t blocks = fl_ceil_div(bags * a->by_parts.by, BAG_THREADS);
   flc_grid g = {.x = (unsigned)(blocks < 1 << 30 ? blocks : 1 << 30),
                 .block = BAG_THREADS};
   return FLC_RUN(l, spec, g, *a);
@@ -56,7 +56,7 @@ FLC_KERNEL(embedding_bag) {
                 .rows = w->shape[0],
                 .last = v[FL_ATTR_embedding_bag_include_last].i != 0,
                 .mean = v[FL_ATTR_embedding_bag_mode].i == 1};
-  if (flc_numel(y) == 0)
+  if (fl_view_numel(y) == 0)
     return FL_OK;
   fl_status s =
       bag_take(l, v[FL_ATTR_embedding_bag_padding].i, flc_wide(w->dtype), &a);
@@ -83,8 +83,9 @@ FLC_KERNEL(embedding_bag_backward) {
       bag_take(l, v[FL_ATTR_embedding_bag_backward_padding].i, wide, &a);
   if (s != FL_OK)
     return s;
-  if (a.n == 0 || flc_numel(dy) == 0)
-    return flc_zero(l, y->data, (size_t)flc_numel(y) * fl_dtype_size(y->dtype));
+  if (a.n == 0 || fl_view_numel(dy) == 0)
+    return flc_zero(l, y->data,
+                    (size_t)fl_view_numel(y) * fl_dtype_size(y->dtype));
   size_t bytes = (size_t)(a.n * a.width) * fl_dtype_size(wide);
   a.table = flc_input(l, dy, wide);
   a.y = rows.data = fl_scratch_get(l, bytes);

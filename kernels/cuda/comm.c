@@ -10,8 +10,8 @@ static fl_status run_collective(const fl_launch *l) {
   const fl_view *y = l->n_out ? &l->out[0] : NULL;
   fl_comm_read(l, &c);
   c.in = x ? flc_input(l, x, x->dtype) : NULL;
-  size_t bytes = y ? (size_t)flc_numel(y) * fl_dtype_size(y->dtype) : 0;
-  bool straight = !y || flc_contiguous(y);
+  size_t bytes = y ? (size_t)fl_view_numel(y) * fl_dtype_size(y->dtype) : 0;
+  bool straight = !y || fl_contiguous(y);
   c.out = straight ? (y ? y->data : NULL) : fl_scratch_get(l, bytes);
   if ((x && !c.in) || (y && !c.out))
     return FL_ENOMEM;

@@ -32,7 +32,7 @@ static void set_dims(pairs_args *a, const fl_view *y, const fl_view *x) {
 FLC_KERNEL(complex_mul) {
   const fl_view *y = &l->out[0];
   pairs_args a = {.y = y->data,
-                  .n = flc_numel(y) / 2,
+                  .n = fl_view_numel(y) / 2,
                   .sign = l->attrs->v[FL_ATTR_complex_mul_conj].i ? -1 : 1};
   fl_view x[2];
   if (a.n == 0)
@@ -51,7 +51,7 @@ FLC_KERNEL(complex_mul) {
     a.inside[k] = x[k].stride[x[k].ndim - 1];
   }
   set_dims(&a, y, x);
-  int64_t blocks = flc_ceil_div(a.n, 256);
+  int64_t blocks = fl_ceil_div(a.n, 256);
   flc_spec spec = FLC_SPEC("complex", "product", y->dtype);
   flc_grid grid = {.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
                    .block = 256};

@@ -15,7 +15,7 @@ FLC_KERNEL(assign) {
 
 FLC_KERNEL(fill) {
   const fl_view *v = &l->in[FL_IN_fill_value];
-  if (flc_numel(v) != 1)
+  if (fl_view_numel(v) != 1)
     return fli_fail(FL_ESHAPE, "fill: the value must be one element, not %s",
                     fli_shape_text(v->ndim, v->shape));
   fl_view one;

@@ -6,7 +6,7 @@
 #ifndef FL_CUDA_H
 #define FL_CUDA_H
 
-#include "../../runtime/backend.h"
+#include "../../runtime/view.h"
 #include "op_slots.h"
 
 /* --- the driver's types, as we need them --- */
@@ -101,7 +101,7 @@ bool flc_deterministic(void);
 /* --- views --- */
 
 static inline int64_t flc_numel(const fl_view *v) {
-  return fl_numel(v->ndim, v->shape);
+  return fl_view_numel(v);
 }
 bool flc_contiguous(const fl_view *v);
 /* A number given as an operand lies in host memory. */
@@ -124,7 +124,7 @@ static inline fl_dtype flc_wide(fl_dtype d) {
   return d == FL_F64 ? FL_F64 : FL_F32;
 }
 static inline int64_t flc_ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
+  return fl_ceil_div(a, b);
 }
 static inline bool flc_aligned(const void *p, size_t bytes) {
   return (uintptr_t)p % bytes == 0;

@@ -37,7 +37,7 @@ static fl_status cumulate_run(const fl_launch *l, int kind, bool least) {
   cumulate_args a = {
       .n = 1, .inner = 1, .base = l->base, .least = least, .pieces = 1};
   int dim = x->ndim ? (int)l->attrs->v[FL_ATTR_cumprod_dim].i : 0;
-  int64_t total = flc_numel(x);
+  int64_t total = fl_view_numel(x);
   if (total == 0)
     return FL_OK;
   if (x->ndim) {
@@ -50,13 +50,13 @@ static fl_status cumulate_run(const fl_launch *l, int kind, bool least) {
   if (!(a.x = flc_input(l, x, x->dtype)))
     return FL_ENOMEM;
   bool alone = a.inner == 1 && a.n > SHORT;
-  int64_t tasks = alone ? a.lines : flc_ceil_div(a.lines, 128);
+  int64_t tasks = alone ? a.lines : fl_ceil_div(a.lines, 128);
   int64_t least_of = alone ? LEAST : SHORT;
   int64_t want = (int64_t)flc_chip_of(l)->processors * 8 / tasks;
   want = want < a.n / least_of ? want : a.n / least_of;
   want = want < 1 ? 1 : want < PIECES ? want : PIECES;
-  a.piece = flc_ceil_div(a.n, want);
-  a.pieces = (int)flc_ceil_div(a.n, a.piece);
+  a.piece = fl_ceil_div(a.n, want);
+  a.pieces = (int)fl_ceil_div(a.n, a.piece);
   flc_grid grid = {.x = (unsigned)(alone ? tasks * a.pieces : tasks),
                    .y = alone ? 1 : (unsigned)a.pieces,
                    .block = alone ? 256 : 128};

@@ -28,7 +28,7 @@ typedef struct call {
 } call;
 
 static flc_grid fft_over(int64_t n) {
-  int64_t blocks = flc_ceil_div(n, 256);
+  int64_t blocks = fl_ceil_div(n, 256);
   return (flc_grid){.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
                     .block = 256};
 }
@@ -209,7 +209,7 @@ static fl_status run_short(const call *c, fft_short_args *a) {
   for (int64_t k = 0; k < c->n; k++)
     fli_root(k, c->n, a->root + 2 * k);
   flc_spec spec = FLC_SPEC("fft", "few", c->dtype, c->kind);
-  int64_t blocks = flc_ceil_div(a->lines, (int64_t)1 << a->log),
+  int64_t blocks = fl_ceil_div(a->lines, (int64_t)1 << a->log),
           most = (int64_t)flc_chip_of(c->l)->processors * 16;
   flc_grid grid = {.x = (unsigned)(blocks < most ? blocks : most),
                    .block = 256};
@@ -245,7 +245,7 @@ static fl_status run_line(const call *c) {
   }
   flc_spec spec = FLC_SPEC("fft", "line", c->kind, n, c->inner > 1);
   flc_grid grid = {.block = FFT_LINES(n)};
-  grid.x = (unsigned)flc_ceil_div(a.lines, grid.block);
+  grid.x = (unsigned)fl_ceil_div(a.lines, grid.block);
   return FLC_RUN(c->l, spec, grid, a);
 }
 
@@ -277,7 +277,7 @@ static fl_status fft_run(const fl_launch *l, const fl_view *x, const fl_view *y,
   c->n *= above;
   c->outer = fl_numel(dim + 1 - c->dims, x->shape);
   c->inner = fl_numel(pair - dim - 1, x->shape + dim + 1);
-  if (flc_numel(y) == 0)
+  if (fl_view_numel(y) == 0)
     return FL_OK;
   size_t aligned = 2 * fl_dtype_size(c->dtype);
   if (!(c->x = flc_input(l, x, c->dtype)))
@@ -324,7 +324,7 @@ static int at_once(const fl_view *x, int64_t n, int dim, int64_t dims,
 static fl_status fft_between(const fl_launch *l, const fl_view *v,
                              fl_view *to) {
   fl_dtype d = flc_wide(v->dtype);
-  size_t bytes = (size_t)(flc_numel(v) + 1) * fl_dtype_size(d);
+  size_t bytes = (size_t)(fl_view_numel(v) + 1) * fl_dtype_size(d);
   fft_contiguous(to, v, d, fl_scratch_get(l, bytes));
   return to->data ? FL_OK : FL_ENOMEM;
 }

@@ -45,7 +45,7 @@ static flc_spec spec_of(const call *c, const char *entry) {
 /* A thread for each result, and more of them for its channels if there are few.
  */
 static flc_grid grid_each(const call *c, bool channels) {
-  int64_t n = c->a.batch * c->a.results, blocks = flc_ceil_div(n, 256);
+  int64_t n = c->a.batch * c->a.results, blocks = fl_ceil_div(n, 256);
   int64_t more = (1 << 18) / (n + 1) + 1;
   more = more < c->a.channels ? more : c->a.channels;
   return (flc_grid){.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
@@ -55,9 +55,9 @@ static flc_grid grid_each(const call *c, bool channels) {
 
 /* A result in what is computed: its own memory, or scratch for `finish`. */
 static void *made(const fl_launch *l, const fl_view *y, fl_dtype d) {
-  return y->dtype == d
-             ? y->data
-             : fl_scratch_get(l, (size_t)(flc_numel(y) + 1) * fl_dtype_size(d));
+  return y->dtype == d ? y->data
+                       : fl_scratch_get(l, (size_t)(fl_view_numel(y) + 1) *
+                                               fl_dtype_size(d));
 }
 
 static fl_status grid_finish(const fl_launch *l, const fl_view *y, fl_dtype d,
@@ -74,7 +74,7 @@ static fl_status grid_finish(const fl_launch *l, const fl_view *y, fl_dtype d,
 FLC_KERNEL(grid_sample) {
   call c = grid_open(l, FL_IN_grid_sample_x);
   const fl_view *y = &l->out[0];
-  if (flc_numel(y) == 0)
+  if (fl_view_numel(y) == 0)
     return FL_OK;
   c.a.x = flc_input(l, &l->in[FL_IN_grid_sample_x], c.dtype);
   c.a.grid = flc_input(l, &l->in[FL_IN_grid_sample_grid], c.dtype);
@@ -90,8 +90,7 @@ static fl_status grid_backward(const fl_launch *l, const call *c) {
   bool planes = flc_deterministic();
   flc_spec slopes = spec_of(c, "slopes"),
            spread = spec_of(c, planes ? "spread_planes" : "spread");
-  flc_grid lines = {.x =
-                        (unsigned)flc_ceil_div(c->a.batch * c->a.channels, 256),
+  flc_grid lines = {.x = (unsigned)fl_ceil_div(c->a.batch * c->a.channels, 256),
                     .block = 256};
   fl_status s = FLC_RUN(l, slopes, grid_each(c, false), c->a);
   return s ? s : FLC_RUN(l, spread, planes ? lines : grid_each(c, true), c->a);
@@ -110,9 +109,9 @@ FLC_KERNEL(grid_sample_backward) {
   c.a.dgrid = made(l, dgrid, c.dtype);
   if (!c.a.dy || !c.a.x || !c.a.grid || !c.a.dx || !c.a.dgrid)
     return FL_ENOMEM;
-  fl_status s = flc_zero(l, c.a.dx, (size_t)flc_numel(dx) * size);
+  fl_status s = flc_zero(l, c.a.dx, (size_t)fl_view_numel(dx) * size);
   if (s == FL_OK)
-    s = flc_zero(l, c.a.dgrid, (size_t)flc_numel(dgrid) * size);
+    s = flc_zero(l, c.a.dgrid, (size_t)fl_view_numel(dgrid) * size);
   if (s == FL_OK && c.a.batch * c.a.results * c.a.channels > 0)
     s = grid_backward(l, &c);
   if (s == FL_OK)

@@ -10,7 +10,7 @@
 #define LINE   (48 << 10) /* bytes of a line that is added to on chip */
 
 static flc_grid grid_of(int64_t threads) {
-  int64_t blocks = flc_ceil_div(threads, INDEX_THREADS), most = 1 << 30;
+  int64_t blocks = fl_ceil_div(threads, INDEX_THREADS), most = 1 << 30;
   return (flc_grid){.x = (unsigned)(blocks < most ? blocks : most),
                     .block = INDEX_THREADS};
 }
@@ -29,14 +29,6 @@ static fl_view index_vector(const fl_view *v) {
     x.stride[0] = 0;
   }
   return x;
-}
-
-static void row_major(int ndim, const int64_t *shape, int64_t *stride) {
-  int64_t n = 1;
-  for (int d = ndim - 1; d >= 0; d--) {
-    stride[d] = n;
-    n *= shape[d];
-  }
 }
 
 /* The ids in v, which never count from the end; `at` is NULL when that failed.
@@ -58,7 +50,8 @@ static positions positions_of(const fl_launch *l, const fl_view *v,
 }
 
 static fl_status index_clear(const fl_launch *l, const fl_view *y) {
-  return flc_zero(l, y->data, (size_t)flc_numel(y) * fl_dtype_size(y->dtype));
+  return flc_zero(l, y->data,
+                  (size_t)fl_view_numel(y) * fl_dtype_size(y->dtype));
 }
 
 /* --- whole slices: index_select, embedding, index_copy --- */
@@ -90,19 +83,20 @@ static fl_status index_take(const fl_launch *l, int dim, read_index read) {
   const fl_view *index = &l->in[FL_IN_index_select_index], *y = &l->out[0];
   slices_args a = {.to = y->data,
                    .outer = fl_numel(dim, x.shape),
-                   .n = flc_numel(index),
+                   .n = fl_view_numel(index),
                    .inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1)};
-  if (flc_numel(y) == 0)
+  if (fl_view_numel(y) == 0)
     return FL_OK;
   a.index = read(l, index, x.shape[dim]);
-  a.from = flc_numel(&x) ? flc_input(l, &l->in[FL_IN_index_select_x], x.dtype)
-                         : NULL;
-  if (!a.index.at || (!a.from && flc_numel(&x) > 0))
+  a.from = fl_view_numel(&x)
+               ? flc_input(l, &l->in[FL_IN_index_select_x], x.dtype)
+               : NULL;
+  if (!a.index.at || (!a.from && fl_view_numel(&x) > 0))
     return FL_ENOMEM;
   int unit = unit_of(a.from, a.to, a.inner, size_of(&x));
   set_inner(&a, a.inner * size_of(&x) / unit);
   flc_spec spec = FLC_SPEC("index", "take", unit);
-  flc_grid g = grid_of(flc_ceil_div(a.outer * a.n * a.inner, INDEX_UNITS));
+  flc_grid g = grid_of(fl_ceil_div(a.outer * a.n * a.inner, INDEX_UNITS));
   return FLC_RUN(l, spec, g, a);
 }
 
@@ -134,7 +128,7 @@ FLC_KERNEL(index_copy) {
   int dim = (int)l->attrs->v[FL_ATTR_index_copy_dim].i;
   slices_args a = {.to = y->data,
                    .outer = fl_numel(dim, x.shape),
-                   .n = flc_numel(&l->in[FL_IN_index_copy_index]),
+                   .n = fl_view_numel(&l->in[FL_IN_index_copy_index]),
                    .inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1),
                    .step = src->ndim > 0};
   fl_status s = flc_move(l, y, &l->in[FL_IN_index_copy_x]);
@@ -172,7 +166,7 @@ static fl_status take_slices(const fl_launch *l, sums_args *a,
   fl_dtype from = src->dtype == y ? y : wide;
   a->wide = wide;
   a->from = from;
-  a->tiles = flc_ceil_div(a->n, INDEX_RUN);
+  a->tiles = fl_ceil_div(a->n, INDEX_RUN);
   a->by_columns = flc_divisor_of(a->outer * a->inner);
   a->by_inner = flc_divisor_of(a->inner);
   a->y = l->out[0].data;
@@ -210,7 +204,7 @@ static fl_status join_at(const fl_launch *l, const fl_view *src, int64_t n,
                          int how, keys_fn index_places, void *context) {
   sums_args a = {.n = n, .outer = 1, .inner = 1, .how = how};
   void *keys;
-  a.bound = flc_numel(&l->out[0]);
+  a.bound = fl_view_numel(&l->out[0]);
   fl_status s = take_slices(l, &a, src, &keys);
   if (s == FL_OK)
     s = index_places(l, keys, key_type(&a), context);
@@ -229,7 +223,7 @@ static fl_status add_slices(const fl_launch *l, sums_args *a,
                             const fl_view *index, read_index read,
                             const fl_view *src, int64_t skip) {
   flc_spec spec = FLC_SPEC("index", "keys", key_type(a));
-  keys_args k = {.n = flc_numel(index), .skip = skip};
+  keys_args k = {.n = fl_view_numel(index), .skip = skip};
   a->n = k.n;
   if (a->outer * a->n * a->inner == 0)
     return FL_OK;
@@ -286,12 +280,12 @@ static void index_plan(pick_args *a, const fl_view *index, int dim,
                        const int64_t *y, const int64_t *src, bool lanes) {
   int64_t contiguous[FL_MAX_DIMS];
   int n = -1;
-  row_major(index->ndim, index->shape, contiguous);
+  fl_row_major(index->ndim, index->shape, contiguous);
   a->along = y[dim];
   a->steps = lanes ? index->shape[dim] : 1;
   a->index_step = contiguous[dim];
   a->src_step = src[dim];
-  a->n = flc_numel(index) / (lanes && a->steps ? a->steps : 1);
+  a->n = fl_view_numel(index) / (lanes && a->steps ? a->steps : 1);
   for (int d = index->ndim - 1; d >= 0; d--) {
     int64_t along_y = d == dim ? 0 : y[d];
     if (index->shape[d] == 1 || (lanes && d == dim))
@@ -315,17 +309,17 @@ FLC_KERNEL(gather) {
   int dim = (int)l->attrs->v[FL_ATTR_gather_dim].i;
   int64_t none[FL_MAX_DIMS] = {0};
   pick_args a = {.src = x.data, .y = l->out[0].data};
-  if (flc_numel(&index) == 0)
+  if (fl_view_numel(&index) == 0)
     return FL_OK;
   if (flc_is_number(&l->in[FL_IN_gather_x]))
     a.src = flc_input(l, &l->in[FL_IN_gather_x], x.dtype);
   a.index = positions_of(l, &l->in[FL_IN_gather_index], x.shape[dim]);
-  if (!a.index.at || (!a.src && flc_numel(&x) > 0))
+  if (!a.index.at || (!a.src && fl_view_numel(&x) > 0))
     return FL_ENOMEM;
   /* the addressed tensor is the source here: its places are y's */
   index_plan(&a, &index, dim, x.stride, none, false);
   flc_spec spec = FLC_SPEC("index", "gather", size_of(&x));
-  return FLC_RUN(l, spec, grid_of(flc_ceil_div(a.n, INDEX_UNITS)), a);
+  return FLC_RUN(l, spec, grid_of(fl_ceil_div(a.n, INDEX_UNITS)), a);
 }
 
 /* src as `type`, with strides; one number for all has none. */
@@ -336,12 +330,12 @@ static const void *source(const fl_launch *l, fl_dtype type, int64_t *stride) {
   if (src->ndim > 0 && as_it_is)
     memcpy(stride, src->stride, sizeof src->stride);
   else if (src->ndim > 0)
-    row_major(src->ndim, src->shape, stride);
+    fl_row_major(src->ndim, src->shape, stride);
   return as_it_is ? src->data : flc_input(l, src, type);
 }
 
 static fl_status scatter_last(const fl_launch *l, pick_args *a, int size) {
-  int64_t n = flc_numel(&l->out[0]);
+  int64_t n = fl_view_numel(&l->out[0]);
   int width = a->n < UINT32_MAX ? 4 : 8;
   a->last = fl_scratch_get(l, (size_t)(n * width));
   if (!a->last)
@@ -362,13 +356,13 @@ FLC_KERNEL(scatter) {
   int64_t to[FL_MAX_DIMS], from[FL_MAX_DIMS];
   pick_args a = {.y = y->data};
   fl_status s = flc_move(l, y, &l->in[FL_IN_scatter_x]);
-  if (s != FL_OK || flc_numel(&index) == 0)
+  if (s != FL_OK || fl_view_numel(&index) == 0)
     return s;
   a.index = positions_of(l, &l->in[FL_IN_scatter_index], x.shape[dim]);
   a.src = source(l, x.dtype, from);
   if (!a.index.at || !a.src)
     return FL_ENOMEM;
-  row_major(x.ndim, x.shape, to);
+  fl_row_major(x.ndim, x.shape, to);
   index_plan(&a, &index, dim, to, from, false);
   return scatter_last(l, &a, size_of(&x));
 }
@@ -390,9 +384,9 @@ static fl_status scatter_sums(const fl_launch *l, pick_args *a,
   if (!a->src)
     return FL_ENOMEM;
   a->y = y->data;
-  row_major(all.ndim, all.shape, to);
+  fl_row_major(all.ndim, all.shape, to);
   int64_t bytes = all.shape[dim] * (int64_t)fl_dtype_size(y->dtype),
-          each = index->shape[dim], blocks = flc_numel(index) / each;
+          each = index->shape[dim], blocks = fl_view_numel(index) / each;
   if (!lanes && to[dim] == 1 && bytes <= LINE && each >= all.shape[dim] / 4 &&
       blocks >= flc_chip_of(l)->processors && blocks <= INT32_MAX) {
     index_plan(a, index, dim, to, from, true);
@@ -404,7 +398,7 @@ static fl_status scatter_sums(const fl_launch *l, pick_args *a,
   index_plan(a, index, dim, to, from, lanes);
   flc_spec spec = lanes ? FLC_SPEC("index", "add_lanes", y->dtype)
                         : FLC_SPEC("index", "add", y->dtype);
-  int64_t threads = lanes ? a->n : flc_ceil_div(a->n, INDEX_UNITS);
+  int64_t threads = lanes ? a->n : fl_ceil_div(a->n, INDEX_UNITS);
   return FLC_RUN(l, spec, grid_of(threads), *a);
 }
 
@@ -424,10 +418,10 @@ static fl_status scatter_sorted(const fl_launch *l, pick_args *a,
   fl_view_copy(&src, &l->in[FL_IN_scatter_src]);
   if (src.ndim > 0)
     memcpy(src.shape, index->shape, sizeof src.shape);
-  row_major(y.ndim, y.shape, to);
+  fl_row_major(y.ndim, y.shape, to);
   index_plan(a, index, (int)l->attrs->v[FL_ATTR_scatter_dim].i, to, none,
              false);
-  a->all = flc_numel(&y);
+  a->all = fl_view_numel(&y);
   return join_at(l, &src, a->n, how, index_places, a);
 }
 
@@ -438,19 +432,20 @@ FLC_KERNEL(scatter_add) {
   const fl_view *out = &l->out[0];
   int64_t dim = l->attrs->v[FL_ATTR_scatter_add_dim].i, each = index.shape[dim];
   bool lanes = each <= LANE, whole = fl_dtype_kind(x.dtype) != FL_KIND_FLOAT;
-  bool sorted =
-      !lanes && !whole && (flc_numel(&index) <= SORTED || flc_deterministic());
+  bool sorted = !lanes && !whole &&
+                (fl_view_numel(&index) <= SORTED || flc_deterministic());
   pick_args a = {0};
   fl_view_copy(&y, out);
   if (each > 1 && !sorted)
     y.dtype = sum_type(x.dtype);
   if (y.dtype != out->dtype)
-    y.data = fl_scratch_get(l, (size_t)flc_numel(out) * fl_dtype_size(y.dtype));
-  if (flc_numel(out) == 0)
+    y.data =
+        fl_scratch_get(l, (size_t)fl_view_numel(out) * fl_dtype_size(y.dtype));
+  if (fl_view_numel(out) == 0)
     return FL_OK;
   fl_status s =
       y.data ? flc_move(l, &y, &l->in[FL_IN_scatter_add_x]) : FL_ENOMEM;
-  if (s != FL_OK || flc_numel(&index) == 0)
+  if (s != FL_OK || fl_view_numel(&index) == 0)
     return s;
   a.index = positions_of(l, &l->in[FL_IN_scatter_add_index], x.shape[dim]);
   if (!a.index.at)
@@ -467,7 +462,7 @@ static fl_status scatter_joined(const fl_launch *l, int how) {
           index = index_vector(&l->in[FL_IN_scatter_index]);
   pick_args a = {0};
   fl_status s = flc_move(l, &l->out[0], &l->in[FL_IN_scatter_x]);
-  if (s != FL_OK || flc_numel(&index) == 0)
+  if (s != FL_OK || fl_view_numel(&index) == 0)
     return s;
   a.index = positions_of(l, &l->in[FL_IN_scatter_index],
                          x.shape[l->attrs->v[FL_ATTR_scatter_dim].i]);
@@ -490,7 +485,7 @@ FLC_KERNEL(scatter_amin) {
 
 FLC_KERNEL(one_hot) {
   const fl_view *y = &l->out[0];
-  hot_args a = {.y = y->data, .n = flc_numel(&l->in[0])};
+  hot_args a = {.y = y->data, .n = fl_view_numel(&l->in[0])};
   if (a.n == 0)
     return FL_OK;
   a.index = ids_of(l, &l->in[0], l->attrs->v[FL_ATTR_one_hot_classes].i);

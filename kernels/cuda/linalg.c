@@ -499,7 +499,7 @@ static fl_status linalg_matrices(flc_linalg *c, const fl_view *like) {
 static void *linalg_result(const flc_linalg *c, const fl_view *y) {
   if (y->dtype == c->dtype && y->data != c->l->in[0].data)
     return y->data;
-  return flc_linalg_get(c, flc_numel(y));
+  return flc_linalg_get(c, fl_view_numel(y));
 }
 
 static fl_status linalg_finish(const flc_linalg *c) {

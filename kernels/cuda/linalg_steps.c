@@ -44,7 +44,7 @@ fl_status flc_linalg_rooms(flc_linalg *c, size_t device, size_t host) {
 /* --- own kernels --- */
 
 flc_grid flc_linalg_over(int64_t n) {
-  int64_t blocks = flc_ceil_div(n, 256);
+  int64_t blocks = fl_ceil_div(n, 256);
   return (flc_grid){.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
                     .block = 256};
 }
@@ -77,10 +77,10 @@ fl_status flc_linalg_copy(const flc_linalg *c, void *to, const void *from,
 static fl_status linalg_steps_mark(const flc_linalg *c, const char *entry,
                                    matrices_args *a) {
   flc_spec spec = FLC_SPEC("linalg", entry, c->dtype);
-  a->pieces = flc_ceil_div(a->rows * a->cols, 256 * 16);
+  a->pieces = fl_ceil_div(a->rows * a->cols, 256 * 16);
   a->pieces = a->pieces < 1024 ? a->pieces : 1024;
   while (a->batch * a->pieces > INT32_MAX)
-    a->pieces = flc_ceil_div(a->pieces, 2);
+    a->pieces = fl_ceil_div(a->pieces, 2);
   flc_grid grid = {.x = (unsigned)(a->batch * a->pieces), .block = 256};
   return FLC_RUN(c->l, spec, grid, *a);
 }
@@ -135,7 +135,7 @@ fl_status flc_linalg_diagonal(const flc_linalg *c, const void *x, int64_t batch,
                               bool zero) {
   matrices_args a = {.x = x, .code = c->info, .batch = batch, .cols = c->n};
   flc_spec spec = FLC_SPEC("linalg", "diagonal", c->dtype, zero);
-  flc_grid grid = {.x = (unsigned)flc_ceil_div(batch, 4), .block = 128};
+  flc_grid grid = {.x = (unsigned)fl_ceil_div(batch, 4), .block = 128};
   return FLC_RUN(c->l, spec, grid, a);
 }
 

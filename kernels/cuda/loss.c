@@ -36,7 +36,7 @@ static fl_status set_job(const fl_launch *l, const fl_view *x,
   a->weight = weight->data ? flc_input(l, weight, wide) : NULL;
   if (!a->x || !a->target || (weight->data && !a->weight))
     return FL_ENOMEM;
-  a->lanes = flc_power(flc_ceil_div(a->classes, flc_lot(x->dtype)), 32);
+  a->lanes = flc_power(fl_ceil_div(a->classes, flc_lot(x->dtype)), 32);
   return FL_OK;
 }
 
@@ -46,7 +46,7 @@ static int vector_of(const loss_args *a, fl_dtype d) {
 }
 
 static flc_grid threads_for(int64_t n, unsigned block) {
-  return (flc_grid){.x = (unsigned)flc_ceil_div(n, block), .block = block};
+  return (flc_grid){.x = (unsigned)fl_ceil_div(n, block), .block = block};
 }
 
 /* The sums of all samples' losses and weights; many samples in two steps. */
@@ -126,10 +126,10 @@ static fl_status backward_lines(const fl_launch *l, fl_dtype d, loss_args *a) {
    */
   int64_t most = (int64_t)THREADS * LOT * flc_lot(d);
   int64_t busy = (int64_t)flc_chip_of(l)->processors * 32;
-  a->chunks = flc_ceil_div(a->classes, most);
-  if (a->chunks > flc_ceil_div(busy, a->samples))
-    a->chunks = flc_ceil_div(busy, a->samples);
-  a->piece = flc_ceil_div(flc_ceil_div(a->classes, a->chunks), 64) * 64;
+  a->chunks = fl_ceil_div(a->classes, most);
+  if (a->chunks > fl_ceil_div(busy, a->samples))
+    a->chunks = fl_ceil_div(busy, a->samples);
+  a->piece = fl_ceil_div(fl_ceil_div(a->classes, a->chunks), 64) * 64;
   flc_grid grid = threads_for(a->samples * a->lanes, 128);
   if (block)
     grid =
@@ -168,12 +168,12 @@ FLC_KERNEL(bce_input) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
   loss_args a = {.x = flc_input(l, x, x->dtype),
                  .y = y->data,
-                 .samples = flc_numel(y),
+                 .samples = fl_view_numel(y),
                  .fault = flc_fault_of(l)};
   if (!a.x)
     return FL_ENOMEM;
   flc_spec spec = FLC_SPEC("loss", "probabilities", x->dtype);
-  flc_grid grid = threads_for(flc_ceil_div(a.samples, 4), THREADS);
+  flc_grid grid = threads_for(fl_ceil_div(a.samples, 4), THREADS);
   return a.samples ? FLC_RUN(l, spec, grid, a) : FL_OK;
 }
 

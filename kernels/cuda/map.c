@@ -18,15 +18,6 @@ static const flc_row identity = {
     .inputs = 1,
     .type = FLC_ROW_N};
 
-static bool same_shape(const fl_view *a, const fl_view *b) {
-  if (a->ndim != b->ndim)
-    return false;
-  for (int i = 0; i < a->ndim; i++)
-    if (a->shape[i] != b->shape[i])
-      return false;
-  return true;
-}
-
 static fl_dtype compute_type(const fl_launch *l, const flc_row *r, int n_in) {
   bool f64 = l->out[0].dtype == FL_F64, floats = false;
   for (int k = 0; k < n_in; k++) {
@@ -56,7 +47,7 @@ static void set_params(double *p, const fl_launch *l, const flc_row *r) {
 }
 
 static unsigned blocks_for(const fl_launch *l, int64_t threads) {
-  int64_t blocks = flc_ceil_div(threads, THREADS);
+  int64_t blocks = fl_ceil_div(threads, THREADS);
   int64_t most = (int64_t)flc_chip_of(l)->processors * 65536;
   return (unsigned)(blocks < most ? blocks : most);
 }
@@ -66,16 +57,16 @@ static unsigned blocks_for(const fl_launch *l, int64_t threads) {
 static bool is_flat(const fl_view *y, const fl_view *in, int n_in) {
   for (int k = 0; k < n_in; k++)
     if (!flc_is_number(&in[k]) &&
-        (!same_shape(&in[k], y) || !flc_contiguous(&in[k])))
+        (!fl_same_shape(&in[k], y) || !fl_contiguous(&in[k])))
       return false;
-  return flc_contiguous(y);
+  return fl_contiguous(y);
 }
 
 /* False: the memory is not aligned for v elements at once. */
 static bool fill_flat(map_flat *a, const fl_view *y, const fl_view *in,
                       int n_in, size_t v) {
   a->y = y->data;
-  a->n = flc_numel(y);
+  a->n = fl_view_numel(y);
   a->bits = y->dtype == FL_BOOL;
   for (int k = 0; k < n_in; k++) {
     if (flc_is_number(&in[k]))
@@ -138,7 +129,7 @@ static fl_status run_pieces(const fl_launch *l, const flc_spec *spec,
     if (part.n > most) /* rows of more than that */
       return fli_fail(FL_ESIZE, "%s: rows of %lld elements are too long", l->op,
                       (long long)inner);
-    flc_grid g = {.x = blocks_for(l, flc_ceil_div(part.n, part.each)),
+    flc_grid g = {.x = blocks_for(l, fl_ceil_div(part.n, part.each)),
                   .block = THREADS};
     fl_status s = FLC_RUN(l, *spec, g, part);
     if (s)
@@ -148,7 +139,7 @@ static fl_status run_pieces(const fl_launch *l, const flc_spec *spec,
 }
 
 static void set_any(map_any *a, const fl_view *y, const fl_view *in, int n_in) {
-  *a = (map_any){.n = flc_numel(y), .ndim = y->ndim, .data = {y->data}};
+  *a = (map_any){.n = fl_view_numel(y), .ndim = y->ndim, .data = {y->data}};
   memcpy(a->size, y->shape, (size_t)y->ndim * sizeof *a->size);
   set_strides(a, 0, y, y);
   for (int k = 0; k < n_in; k++) {
@@ -241,10 +232,10 @@ static bool run_flat(const fl_launch *l, const flc_row *r, const fl_view *y,
   spec.text = r->text;
   set_params(a.p, l, r);
   /* a vector for each thread, or several where the chip is full with them */
-  int64_t vectors = flc_ceil_div(a.n, (int64_t)v),
+  int64_t vectors = fl_ceil_div(a.n, (int64_t)v),
           full = (int64_t)flc_chip_of(l)->processors * 2048;
   if (vectors >= full * MAP_TURNS(n_in))
-    vectors = flc_ceil_div(vectors, MAP_TURNS(n_in));
+    vectors = fl_ceil_div(vectors, MAP_TURNS(n_in));
   flc_grid g = {.x = blocks_for(l, vectors), .block = THREADS};
   *s = FLC_RUN(l, spec, g, a);
   return true;
@@ -269,7 +260,7 @@ static bool is_16_bits(fl_dtype d) {
 
 fl_status flc_map(const fl_launch *l, const flc_row *r, const fl_view *y,
                   const fl_view *in, int n_in) {
-  if (flc_numel(y) == 0)
+  if (fl_view_numel(y) == 0)
     return FL_OK;
   if (n_in > r->inputs)
     n_in = r->inputs; /* a saved operand that the row does not read */
@@ -341,7 +332,7 @@ static fl_status move_words(const fl_launch *l, const fl_view *to,
   fl_view x, y;
   fl_view_copy(&x, from);
   fl_view_copy(&y, to);
-  if (same_shape(&y, &x))
+  if (fl_same_shape(&y, &x))
     by_memory(&y, &x);
   set_any(&a, &y, &x, 1);
   int size = map_widen(&a, (int)fl_dtype_size(to->dtype));
@@ -391,8 +382,8 @@ static fl_status turn(const fl_launch *l, const map_turn *t, int64_t count,
   flc_spec spec =
       FLC_SPEC("map", squares ? "turn_squares" : "turn", (int16_t)size);
   spec.text = identity.text;
-  flc_grid g = {.x = (unsigned)(flc_ceil_div(t->rows, side) *
-                                flc_ceil_div(t->columns, side)),
+  flc_grid g = {.x = (unsigned)(fl_ceil_div(t->rows, side) *
+                                fl_ceil_div(t->columns, side)),
                 .y = (unsigned)count,
                 .block = THREADS};
   return FLC_RUN(l, spec, g, *t);
@@ -401,12 +392,13 @@ static fl_status turn(const fl_launch *l, const map_turn *t, int64_t count,
 fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
   map_turn t;
   int64_t count;
-  if (flc_numel(to) == 0)
+  if (fl_view_numel(to) == 0)
     return FL_OK;
   if (to->dtype == from->dtype && !flc_is_number(from)) {
     size_t size = fl_dtype_size(to->dtype);
-    if (same_shape(to, from) && flc_contiguous(to) && flc_contiguous(from))
-      return flc_copy(l, to->data, from->data, (size_t)flc_numel(to) * size);
+    if (fl_same_shape(to, from) && fl_contiguous(to) && fl_contiguous(from))
+      return flc_copy(l, to->data, from->data,
+                      (size_t)fl_view_numel(to) * size);
     if (map_turned(to, from, &t, &count))
       return turn(l, &t, count, (int)size);
   }
@@ -422,7 +414,7 @@ fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from) {
 }
 
 const void *flc_input(const fl_launch *l, const fl_view *v, fl_dtype dtype) {
-  if (v->dtype == dtype && !flc_is_number(v) && flc_contiguous(v))
+  if (v->dtype == dtype && !flc_is_number(v) && fl_contiguous(v))
     return v->data;
   fl_view to = {.dtype = dtype, .ndim = v->ndim};
   int64_t n = 1;

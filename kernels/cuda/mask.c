@@ -11,7 +11,7 @@ static int size_of(const fl_view *v) {
 static const void *mask_spread(const fl_launch *l, const fl_view *v, int ndim,
                                const int64_t *shape) {
   int64_t n = fl_numel(ndim, shape), stride = 1;
-  if (flc_numel(v) == n)
+  if (fl_view_numel(v) == n)
     return flc_input(l, v, v->dtype);
   fl_view to = {.dtype = v->dtype, .ndim = ndim};
   to.data = fl_scratch_get(l, (size_t)n * fl_dtype_size(v->dtype));
@@ -38,7 +38,7 @@ static int common_shape(const fl_view *a, const fl_view *b, int64_t *shape) {
 static fl_status count(const fl_launch *l, mask_args *a, int size) {
   flc_spec each = FLC_SPEC("mask", "count", size);
   flc_spec before = FLC_SPEC("mask", "before", 0);
-  a->tiles = flc_ceil_div(a->n, MASK_TILE);
+  a->tiles = fl_ceil_div(a->n, MASK_TILE);
   a->before = fl_scratch_get(l, (size_t)(a->tiles + 1) * sizeof *a->before);
   if (!a->before)
     return FL_ENOMEM;
@@ -94,7 +94,7 @@ FLC_KERNEL(masked_scatter) {
   mask_args a = {.bits = 255,
                  .y = y->data,
                  .n = fl_numel(ndim, shape),
-                 .room = flc_numel(src)};
+                 .room = fl_view_numel(src)};
   if (a.n == 0)
     return FL_OK;
   a.flags = mask_spread(l, &l->in[FL_IN_masked_scatter_mask], ndim, shape);
@@ -114,11 +114,11 @@ FLC_KERNEL(nonzero) {
   int size = size_of(x);
   mask_args a = {.bits = ~(uint64_t)0,
                  .y = y->data,
-                 .n = flc_numel(x),
+                 .n = fl_view_numel(x),
                  .room = y->shape[0],
                  .ndim = x->ndim,
                  .base = l->base};
-  if (flc_numel(y) == 0)
+  if (fl_view_numel(y) == 0)
     return FL_OK;
   if (fl_dtype_kind(x->dtype) == FL_KIND_FLOAT) /* -0 is 0 */
     a.bits = ((uint64_t)1 << (8 * size - 1)) - 1;

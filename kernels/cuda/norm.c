@@ -27,7 +27,7 @@ static bool a_pair(fl_dtype d, fl_dtype r) {
 /* Where a result is made that a kernel gives as d: in its own memory, or on the
  * way to it. */
 static void *made_as(const fl_launch *l, const fl_view *v, fl_dtype d) {
-  size_t bytes = (size_t)flc_numel(v) * fl_dtype_size(d);
+  size_t bytes = (size_t)fl_view_numel(v) * fl_dtype_size(d);
   return v->dtype == d ? v->data : fl_scratch_get(l, bytes);
 }
 
@@ -38,7 +38,7 @@ static fl_status hand_over(const fl_launch *l, const fl_view *v, fl_dtype d,
   fl_view from = {.data = made,
                   .dtype = d,
                   .ndim = 1,
-                  .shape = {flc_numel(v)},
+                  .shape = {fl_view_numel(v)},
                   .stride = {1}};
   fl_view to = from;
   to.data = v->data;
@@ -67,7 +67,7 @@ static void set_lines(norm_args *a, int64_t lines, int64_t total) {
   a->lines = lines;
   a->n = lines ? total / lines : 0;
   a->part = 1 / (double)a->n;
-  a->chunks = a->n ? flc_ceil_div(a->n, LONG_CHUNK) : 1;
+  a->chunks = a->n ? fl_ceil_div(a->n, LONG_CHUNK) : 1;
 }
 
 static flc_grid long_grid(const norm_args *a) {
@@ -90,7 +90,7 @@ static bool forward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
   if (!p->block || most_of(d, 0) < 32)
     return fits;
   p->each = 32;
-  p->threads = (int)(flc_ceil_div(n, 1024) * 32);
+  p->threads = (int)(fl_ceil_div(n, 1024) * 32);
   return p->threads <= 512;
 }
 
@@ -119,11 +119,11 @@ static fl_status norm_forward(const fl_launch *l, const fl_view *bias,
                  .rstd = rstd->data,
                  .eps = l->attrs->v[FL_ATTR_row_norms_eps].f};
   flc_line p;
-  set_lines(&a, flc_numel(rstd), flc_numel(x));
+  set_lines(&a, fl_view_numel(rstd), fl_view_numel(x));
   if (a.lines == 0)
     return FL_OK;
   a.x = flc_input(l, x, d);
-  if (!a.x || (flc_numel(y) && !a.y))
+  if (!a.x || (fl_view_numel(y) && !a.y))
     return FL_ENOMEM;
   fl_status s = set_weights(l, d, &l->in[FL_IN_row_norms_weight], bias, &a);
   if (s != FL_OK)
@@ -169,12 +169,12 @@ static bool backward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
     p->each = n <= 32 * 24 ? 24 : 32;
   }
   if (!p->block && n <= 32 * p->each) {
-    p->lanes = flc_power(flc_ceil_div(n, p->each), 32);
+    p->lanes = flc_power(fl_ceil_div(n, p->each), 32);
     return true;
   }
   p->block = 1;
   p->each = most;
-  p->threads = (int)(flc_ceil_div(flc_ceil_div(n, p->each), 32) * 32);
+  p->threads = (int)(fl_ceil_div(fl_ceil_div(n, p->each), 32) * 32);
   return p->threads <= 512;
 }
 
@@ -189,7 +189,7 @@ static fl_status sum_weights(const fl_launch *l, fl_dtype d, const fl_view *dw,
   fl_dtype to = flc_wide(dw->dtype) == flc_wide(d) ? dw->dtype : flc_wide(d);
   flc_spec spec = FLC_SPEC("norm", "weights", to);
   flc_grid grid = {
-      .x = (unsigned)flc_ceil_div(a->n, 32), .y = db ? 2 : 1, .block = 1024};
+      .x = (unsigned)fl_ceil_div(a->n, 32), .y = db ? 2 : 1, .block = 1024};
   a->dw = made_as(l, dw, to);
   a->db = db ? made_as(l, db, to) : NULL;
   if (!a->dw || (db && !a->db))
@@ -222,11 +222,11 @@ static fl_status long_backward(const fl_launch *l, fl_dtype d, fl_dtype r,
     s = FLC_RUN(l, dx, long_grid(a), *a);
   if (s != FL_OK || !a->weight)
     return s;
-  int64_t blocks = flc_ceil_div(a->n, 256);
-  int64_t parts = flc_ceil_div(flc_chip_of(l)->processors * 8, blocks);
+  int64_t blocks = fl_ceil_div(a->n, 256);
+  int64_t parts = fl_ceil_div(flc_chip_of(l)->processors * 8, blocks);
   parts = parts > a->lines ? a->lines : parts;
-  a->piece = flc_ceil_div(a->lines, parts);
-  parts = flc_ceil_div(a->lines, a->piece);
+  a->piece = fl_ceil_div(a->lines, parts);
+  parts = fl_ceil_div(a->lines, a->piece);
   s = set_parts(l, d, parts, a);
   flc_grid grid = {.x = (unsigned)blocks, .y = (unsigned)parts, .block = 256};
   return s == FL_OK ? FLC_RUN(l, weights, grid, *a) : s;
@@ -248,7 +248,7 @@ static int64_t blocks_for(const fl_launch *l, const flc_line *p, int shared,
   int64_t room = (chip->shared + 1024) / (shared + beside(p));
   most = most > room ? room : most > 16 ? 16 : most;
   most = chip->processors * (most > 1 ? most : 1);
-  lines = flc_ceil_div(lines, 4 * groups);
+  lines = fl_ceil_div(lines, 4 * groups);
   return lines < most ? lines : most;
 }
 
@@ -262,9 +262,9 @@ static fl_status norm_backward(const fl_launch *l, const fl_view *mean,
   fl_dtype r = pair ? dy->dtype : wide;
   norm_args a = {.y = made_as(l, dx, d)};
   flc_line p;
-  set_lines(&a, flc_numel(rstd), flc_numel(x));
-  if (flc_numel(x) == 0) { /* no lines, but perhaps weights */
-    size_t bytes = (size_t)flc_numel(dw) * fl_dtype_size(dw->dtype);
+  set_lines(&a, fl_view_numel(rstd), fl_view_numel(x));
+  if (fl_view_numel(x) == 0) { /* no lines, but perhaps weights */
+    size_t bytes = (size_t)fl_view_numel(dw) * fl_dtype_size(dw->dtype);
     fl_status s = bytes ? flc_zero(l, dw->data, bytes) : FL_OK;
     return s == FL_OK && bytes && db ? flc_zero(l, db->data, bytes) : s;
   }

@@ -3,8 +3,6 @@
 #include "cuda.h"
 #include "optim.h"
 
-#include "../../runtime/view.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -56,7 +54,7 @@ static fl_status optim_add(stepping *c, const flc_spec *spec, int64_t n,
   memcpy(a->at + a->count * c->groups, at, (size_t)c->groups * sizeof *at);
   a->n[a->count] = n;
   a->first[a->count + 1] =
-      a->first[a->count] + (unsigned)flc_ceil_div(n, OPTIM_CHUNK);
+      a->first[a->count] + (unsigned)fl_ceil_div(n, OPTIM_CHUNK);
   a->count++;
   return s;
 }
@@ -90,7 +88,7 @@ static bool optim_dense(const stepping *c, int64_t i) {
 static fl_status optim_take(stepping *c, int64_t i) {
   void *at[OPTIM_GROUPS];
   int dtypes[OPTIM_GROUPS] = {0};
-  int64_t n = flc_numel(view_of(c, i, 0));
+  int64_t n = fl_view_numel(view_of(c, i, 0));
   bool dense = optim_dense(c, i);
   for (int g = 0; g < c->groups && n > 0; g++) {
     const fl_view *v = view_of(c, i, g);
@@ -301,7 +299,7 @@ FLC_KERNEL(global_norm) {
   int kind = kind_of(c.a.p);
   int64_t blocks = 0;
   for (int i = 0; i < l->n_in; i++)
-    blocks += flc_ceil_div(flc_numel(&l->in[i]), OPTIM_CHUNK);
+    blocks += fl_ceil_div(fl_view_numel(&l->in[i]), OPTIM_CHUNK);
   optim_finish f = {.n = blocks, .p = c.a.p, .y = y->data, .dtype = y->dtype};
   c.a.parts = fl_scratch_get(l, (size_t)(blocks + 1) * sizeof(double));
   f.parts = c.a.parts;
@@ -310,7 +308,7 @@ FLC_KERNEL(global_norm) {
   fl_status s = FL_OK;
   for (int i = 0; i < l->n_in && s == FL_OK; i++) {
     const fl_view *x = &l->in[i];
-    int64_t n = flc_numel(x);
+    int64_t n = fl_view_numel(x);
     void *at = !n            ? NULL
                : fl_dense(x) ? x->data
                              : (void *)(uintptr_t)flc_input(l, x, x->dtype);

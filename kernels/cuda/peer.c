@@ -247,7 +247,7 @@ fl_status flc_peers_run(flc_peers *p, const fl_comm_call *c, fl_comm_way way) {
                 : way == FL_COMM_TWO_SHOT ? 2u
                                           : 2u * (uint32_t)p->size - 2u;
     int64_t blocks =
-        flc_ceil_div(a.n * (int64_t)(size * parts), 16 * PEER_THREADS);
+        fl_ceil_div(a.n * (int64_t)(size * parts), 16 * PEER_THREADS);
     flc_grid grid = {
         .x = (unsigned)(blocks < PEER_BLOCKS ? blocks : PEER_BLOCKS),
         .block = PEER_THREADS};

@@ -5,7 +5,6 @@
 #include "random.h"
 
 #include "../../runtime/math/math.h"
-#include "../../runtime/view.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +18,7 @@ static random_number number_of(const fl_view *v) {
 }
 
 static flc_grid grid_of(int64_t threads) {
-  int64_t blocks = flc_ceil_div(threads, BLOCK), most = 1 << 30;
+  int64_t blocks = fl_ceil_div(threads, BLOCK), most = 1 << 30;
   return (flc_grid){.x = (unsigned)(blocks < most ? blocks : most),
                     .block = BLOCK};
 }
@@ -34,11 +33,11 @@ static fl_status random_draw(const fl_launch *l, const char *entry,
   const fl_view *y = &l->out[0];
   int size = (int)fl_dtype_size(y->dtype); /* a thread makes 16 bytes */
   fl_view rows; /* elements are counted in row-major order */
-  bool turned = !flc_contiguous(y);
+  bool turned = !fl_contiguous(y);
   a->seed = number_of(&l->in[k]);
   a->offset = number_of(&l->in[FL_IN_OFFSET(k)]);
   a->y = y->data;
-  a->n = flc_numel(y);
+  a->n = fl_view_numel(y);
   if (turned) {
     fl_view_copy(&rows, y);
     fl_row_major(y->ndim, y->shape, rows.stride);
@@ -50,7 +49,7 @@ static fl_status random_draw(const fl_launch *l, const char *entry,
   if (a->n == 0)
     return FL_OK;
   flc_spec spec = FLC_SPEC("random", entry, y->dtype);
-  flc_grid g = grid_of(flc_ceil_div(a->n, 16 / size));
+  flc_grid g = grid_of(fl_ceil_div(a->n, 16 / size));
   /* without an input there is nothing to wait for, and what a thread does once
    * is as long as a few turns */
   unsigned full = (unsigned)flc_chip_of(l)->processors * 2048 / BLOCK;
@@ -160,7 +159,7 @@ static fl_status shuffle(const fl_launch *l, shuffle_args *a, fl_dtype d) {
     return FL_ENOMEM;
   fl_status s = flc_zero(l, a->group, n * sizeof *a->group);
   if (s == FL_OK)
-    s = FLC_RUN(l, places, grid_of(flc_ceil_div(a->n, 4)), *a);
+    s = FLC_RUN(l, places, grid_of(fl_ceil_div(a->n, 4)), *a);
   if (s == FL_OK)
     s = flc_order_rows(l, &o);
   if (s == FL_OK)
@@ -241,12 +240,13 @@ static fl_status random_drop(const fl_launch *l) {
   if (!(p >= 0 && p <= 1))
     return fli_fail(FL_EARG, "%s: p must be from 0 to 1, got %g", l->op, p);
   uint64_t limit = (uint64_t)rint(p * 0x1p16);
-  if (flc_numel(y) == 0)
+  if (fl_view_numel(y) == 0)
     return FL_OK;
   if (limit == 0)
     return flc_move(l, y, x);
   if (limit >> 16)
-    return flc_zero(l, y->data, (size_t)flc_numel(y) * fl_dtype_size(y->dtype));
+    return flc_zero(l, y->data,
+                    (size_t)fl_view_numel(y) * fl_dtype_size(y->dtype));
   draw_args a = {.x = flc_input(l, x, x->dtype),
                  .width = 1 / (1 - p),
                  .limit = (uint32_t)limit};

@@ -135,22 +135,22 @@ static flc_grid grid_rows(plan *p, int processors) {
   if (block && a->results < busy)
     pieces = (int)at_most(busy / a->results, n / (THREADS * lot * LOT) + 1);
   a->lanes = block ? THREADS : power_for(n / (2 * lot), 32);
-  a->blocks = at_most(flc_ceil_div(pieces, a->repeats), a->run);
-  a->block = flc_ceil_div(flc_ceil_div(a->run, a->blocks), 64) * 64;
-  a->blocks = flc_ceil_div(a->run, a->block);
-  a->per_piece = flc_ceil_div(a->blocks * a->repeats, pieces);
-  a->pieces = (int)flc_ceil_div(a->blocks * a->repeats, a->per_piece);
+  a->blocks = at_most(fl_ceil_div(pieces, a->repeats), a->run);
+  a->block = fl_ceil_div(fl_ceil_div(a->run, a->blocks), 64) * 64;
+  a->blocks = fl_ceil_div(a->run, a->block);
+  a->per_piece = fl_ceil_div(a->blocks * a->repeats, pieces);
+  a->pieces = (int)fl_ceil_div(a->blocks * a->repeats, a->per_piece);
   a->turn_lanes = a->lanes;
   if (a->run == 1)
     a->turn_lanes = 1;
   else if (a->repeats > 1)
-    a->turn_lanes = power_for(flc_ceil_div(a->block, lot * LOT), a->lanes);
+    a->turn_lanes = power_for(fl_ceil_div(a->block, lot * LOT), a->lanes);
   /* a second input is read along with the first: both begin alike */
   size_t bytes = fl_dtype_size(p->dtype);
   uintptr_t apart = (uintptr_t)a->x - (uintptr_t)a->x2;
   a->vector = !a->x2 || apart % (bytes * (size_t)lot) == 0;
   int64_t rows = THREADS / a->lanes;
-  return (flc_grid){.x = (unsigned)flc_ceil_div(a->results, rows),
+  return (flc_grid){.x = (unsigned)fl_ceil_div(a->results, rows),
                     .y = (unsigned)a->pieces,
                     .block = THREADS};
 }
@@ -159,15 +159,15 @@ static flc_grid grid_columns(plan *p, int processors, int lot) {
   reduce_args *a = &p->a;
   int64_t outers = a->results / p->width;
   int64_t busy = (int64_t)processors * REDUCE_COLUMN_BLOCKS(p->kind);
-  a->bx = power_for(flc_ceil_div(p->width, lot), 32);
+  a->bx = power_for(fl_ceil_div(p->width, lot), 32);
   a->by = power_for(p->lines, THREADS / a->bx);
   a->bz = THREADS / (a->bx * a->by);
-  a->tiles = flc_ceil_div(p->width, (int64_t)a->bx * lot);
-  int64_t blocks = a->tiles * flc_ceil_div(outers, a->bz), pieces = 1;
+  a->tiles = fl_ceil_div(p->width, (int64_t)a->bx * lot);
+  int64_t blocks = a->tiles * fl_ceil_div(outers, a->bz), pieces = 1;
   if (blocks < busy)
     pieces = at_most(busy / blocks, p->lines / (a->by * 2 * LOT) + 1);
-  a->per_piece = flc_ceil_div(p->lines, pieces);
-  a->pieces = (int)flc_ceil_div(p->lines, a->per_piece);
+  a->per_piece = fl_ceil_div(p->lines, pieces);
+  a->pieces = (int)fl_ceil_div(p->lines, a->per_piece);
   return (flc_grid){
       .x = (unsigned)blocks, .y = (unsigned)a->pieces, .block = THREADS};
 }
@@ -210,7 +210,7 @@ static fl_status reduce_launch(plan *p) {
   if (a->results < 256 && a->pieces > 64)
     a->lanes = THREADS;
   spec = spec_of("merge", p->kind, p->dtype, 0);
-  grid = (flc_grid){.x = (unsigned)flc_ceil_div(a->results * a->lanes, THREADS),
+  grid = (flc_grid){.x = (unsigned)fl_ceil_div(a->results * a->lanes, THREADS),
                     .block = THREADS};
   return FLC_RUN(p->l, spec, grid, *a);
 }
@@ -222,7 +222,7 @@ static fl_status launch_empty(plan *p) {
   a->n_keep = a->pieces = a->lanes = a->turn_lanes = 1;
   a->blocks = 1;
   flc_spec spec = spec_of("rows", p->kind, p->dtype, 0);
-  flc_grid grid = {.x = (unsigned)flc_ceil_div(a->results, THREADS),
+  flc_grid grid = {.x = (unsigned)fl_ceil_div(a->results, THREADS),
                    .block = THREADS};
   return FLC_RUN(p->l, spec, grid, *a);
 }
@@ -336,14 +336,15 @@ static fl_status reduce_run(plan *p, const fl_view *x, unsigned reduced,
       wide = *values;
       wide.dtype = FL_I64;
       size = sizeof(int64_t);
-      wide.data = fl_scratch_get(p->l, (size_t)flc_numel(values) * size + 1);
+      wide.data =
+          fl_scratch_get(p->l, (size_t)fl_view_numel(values) * size + 1);
       p->a.y = wide.data;
       if (!wide.data)
         return FL_ENOMEM;
     }
   }
   fl_status s = reduce_view(p, &v, reduced, size);
-  if (s != FL_OK || !wide.data || flc_numel(values) == 0)
+  if (s != FL_OK || !wide.data || fl_view_numel(values) == 0)
     return s;
   return flc_move(p->l, values, &wide);
 }
@@ -458,7 +459,7 @@ static fl_status reduce_places(const fl_launch *l, bool least,
   int64_t dim = l->attrs->v[FL_ATTR_reduce_dim_dim].i;
   plan p = {.l = l, .kind = REDUCE_PLACE};
   fl_view dense;
-  if (flc_numel(v) == 0)
+  if (fl_view_numel(v) == 0)
     return FL_OK;
   fl_view_copy(&dense, v);
   bool whole = dim == FL_ATTR_NONE || !v->ndim;

@@ -3,14 +3,12 @@
 
 #include "resample.h"
 
-#include "../../runtime/view.h"
-
 #include <math.h>
 
 enum { NEAREST, LINEAR, CUBIC };
 
 static flc_grid resample_over(int64_t n, int block) {
-  int64_t blocks = flc_ceil_div(n, block);
+  int64_t blocks = fl_ceil_div(n, block);
   return (flc_grid){.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
                     .block = (unsigned)block};
 }
@@ -22,7 +20,7 @@ static int64_t resample_along(const fl_launch *l, const fl_view *v) {
 /* Threads take v elements of y each. */
 static void by_vectors(const fl_launch *l, int v, resample_args *a) {
   int64_t along_y = resample_along(l, &l->out[0]);
-  a->total = flc_numel(&l->out[0]) / v;
+  a->total = fl_view_numel(&l->out[0]) / v;
   a->by_inner = flc_divisor_of(a->inner > 1 ? a->inner / v : 1);
   a->by_along = flc_divisor_of(a->inner > 1 ? along_y : along_y / v);
 }
@@ -75,7 +73,7 @@ FLC_KERNEL(resample) {
   l = fl_by_memory(l, FL_ATTR_resample_dim, &ordered);
   const fl_view *x = &l->in[0], *y = &l->out[0];
   resample_args a = {0};
-  if (flc_numel(y) == 0)
+  if (fl_view_numel(y) == 0)
     return FL_OK;
   fl_status status =
       resample_prepare(l, resample_along(l, x), resample_along(l, y), &a);
@@ -98,7 +96,7 @@ FLC_KERNEL(resample_backward) {
   l = fl_by_memory(l, FL_ATTR_resample_dim, &ordered);
   const fl_view *dy = &l->in[0], *dx = &l->out[0];
   resample_args a = {0};
-  if (flc_numel(dx) == 0)
+  if (fl_view_numel(dx) == 0)
     return FL_OK;
   fl_status status =
       resample_prepare(l, resample_along(l, dx), resample_along(l, dy), &a);

@@ -39,7 +39,8 @@ static fl_status rnn_take(const fl_launch *l, operands *o) {
     *v = l->out[k];
     v->dtype = d;
     if (l->out[k].dtype != d &&
-        !(v->data = fl_scratch_get(l, (size_t)flc_numel(v) * fl_dtype_size(d))))
+        !(v->data =
+              fl_scratch_get(l, (size_t)fl_view_numel(v) * fl_dtype_size(d))))
       return FL_ENOMEM;
   }
   return FL_OK;
@@ -61,14 +62,14 @@ static fl_status rnn_launch(const operands *o, const char *entry,
     if (!flc_aligned(a->in[k], 4 * fl_dtype_size(o->dtype)))
       v = 1;
   flc_spec spec = FLC_SPEC("rnn", entry, (int16_t)o->dtype, v);
-  flc_grid g = {.x = (unsigned)flc_ceil_div(a->all / v, BLOCK), .block = BLOCK};
+  flc_grid g = {.x = (unsigned)fl_ceil_div(a->all / v, BLOCK), .block = BLOCK};
   return FLC_RUN(o->l, spec, g, *a);
 }
 
 /* Over the rows of a state like in[`state`]. */
 static fl_status rnn_run(const fl_launch *l, const char *entry, int state) {
   const fl_view *like = &l->in[state];
-  rnn_args a = {.all = flc_numel(like)};
+  rnn_args a = {.all = fl_view_numel(like)};
   operands o;
   if (a.all == 0)
     return FL_OK;
@@ -237,7 +238,7 @@ static const struct {
 /* Of a block: those that work, and as many as have something to stage. */
 static int threads_of(const rnn_time_args *a, int k) {
   int most = RNN_TIME_WARPS(sizes[k].u, sizes[k].s), least = a->wide * a->tall;
-  int64_t staged = flc_ceil_div((int64_t)a->chunk * a->tall * sizes[k].s, 128);
+  int64_t staged = fl_ceil_div((int64_t)a->chunk * a->tall * sizes[k].s, 128);
   return 32 * (staged > most ? most : staged > least ? (int)staged : least);
 }
 
@@ -247,21 +248,21 @@ static double cycles_of(const flc_chip *chip, int64_t groups, int size,
                         rnn_time_args *a, int k) {
   int u = sizes[k].u, s = sizes[k].s, warps = a->wide * a->tall;
   int64_t blocks =
-      flc_ceil_div(groups, u * a->wide) * flc_ceil_div(a->batch, s * a->tall);
+      fl_ceil_div(groups, u * a->wide) * fl_ceil_div(a->batch, s * a->tall);
   int64_t room = chip->shared - (int64_t)a->wide * u * a->depth * 4 * size;
   int64_t chunk = room / (a->tall * s * 4) / 32 * 32;
   if (blocks > chip->processors || chunk < 64)
     return 0;
-  a->parts = (int)flc_ceil_div(groups, u * a->wide);
+  a->parts = (int)fl_ceil_div(groups, u * a->wide);
   a->chunk = chunk < a->depth ? (int)chunk : a->depth;
-  double rounds = (double)flc_ceil_div(a->depth, 32);
-  double rnn_multiply = rounds * (double)flc_ceil_div(warps, 4) * u * 4 * s;
+  double rounds = (double)fl_ceil_div(a->depth, 32);
+  double rnn_multiply = rounds * (double)fl_ceil_div(warps, 4) * u * 4 * s;
   double read = rounds * warps * (u * size + s);
   double stage = (double)a->depth * a->tall * s * 4 / 24; /* bytes a cycle */
-  stage += 600 * (double)flc_ceil_div((int64_t)a->depth * a->tall * (s / 4),
-                                      threads_of(a, k) * 4);
+  stage += 600 * (double)fl_ceil_div((int64_t)a->depth * a->tall * (s / 4),
+                                     threads_of(a, k) * 4);
   return (rnn_multiply > read ? rnn_multiply : read) + stage +
-         warps * u * 4 * s + 200 * (double)flc_ceil_div(a->depth, a->chunk);
+         warps * u * 4 * s + 200 * (double)fl_ceil_div(a->depth, a->chunk);
 }
 
 /* The best plan into `a`; -1: there is none, else which of the sizes. */
@@ -302,21 +303,21 @@ static bool at_once(const sequence *s, const char *entry, bool rnn_forward,
   a.n = (int)s->n;
   a.depth = (int)depth;
   int k =
-      rnn_plan(o->l, o->dtype, rnn_forward ? s->n : flc_ceil_div(s->n, 4), &a);
+      rnn_plan(o->l, o->dtype, rnn_forward ? s->n : fl_ceil_div(s->n, 4), &a);
   if (k < 0)
     return false;
   for (int i = 0; i < o->l->n_in; i++)
     a.in[i] = o->in[i];
   for (int i = 0; i < 3; i++)
     a.out[i] = o->out[i].data;
-  size_t bytes = (size_t)(2 * flc_ceil_div(s->batch, 4) * 4 * depth) * 4;
+  size_t bytes = (size_t)(2 * fl_ceil_div(s->batch, 4) * 4 * depth) * 4;
   a.posted = fl_scratch_get(o->l, bytes);
   *status = a.posted ? flc_zero(o->l, a.posted, bytes) : FL_ENOMEM;
   if (*status != FL_OK)
     return true;
   int u = sizes[k].u, q = sizes[k].s;
   flc_spec spec = FLC_SPEC("rnn_time", entry, (int16_t)o->dtype, u, q);
-  flc_grid g = {.x = (unsigned)(a.parts * flc_ceil_div(a.batch, q * a.tall)),
+  flc_grid g = {.x = (unsigned)(a.parts * fl_ceil_div(a.batch, q * a.tall)),
                 .block = (unsigned)threads_of(&a, k),
                 .together = true};
   g.shared =

@@ -17,10 +17,10 @@ static fl_status set_pieces(const fl_launch *l, int64_t busy, int64_t least,
                             scan_args *a) {
   int64_t pieces = a->lines < busy ? busy / a->lines : 1;
   pieces = pieces < 1024 ? pieces : 1024;
-  if (pieces > flc_ceil_div(a->n, least))
-    pieces = flc_ceil_div(a->n, least);
-  a->piece = flc_ceil_div(flc_ceil_div(a->n, pieces), 64) * 64;
-  a->pieces = (int)flc_ceil_div(a->n, a->piece);
+  if (pieces > fl_ceil_div(a->n, least))
+    pieces = fl_ceil_div(a->n, least);
+  a->piece = fl_ceil_div(fl_ceil_div(a->n, pieces), 64) * 64;
+  a->pieces = (int)fl_ceil_div(a->n, a->piece);
   if (a->pieces == 1)
     return FL_OK;
   size_t tasks = (size_t)a->lines * (size_t)a->pieces;
@@ -37,8 +37,8 @@ static fl_status lines(const fl_launch *l, fl_dtype d, scan_args *a) {
   flc_spec spec = FLC_SPEC("scan", "lines", d, vec, block);
   a->piece = a->n;
   a->pieces = 1;
-  a->lanes = flc_power(flc_ceil_div(a->n, vec), 32);
-  flc_grid grid = {.x = (unsigned)flc_ceil_div(a->lines * a->lanes, THREADS),
+  a->lanes = flc_power(fl_ceil_div(a->n, vec), 32);
+  flc_grid grid = {.x = (unsigned)fl_ceil_div(a->lines * a->lanes, THREADS),
                    .block = THREADS};
   fl_status s = FL_OK;
   if (block) {
@@ -55,7 +55,7 @@ static fl_status scan_columns(const fl_launch *l, fl_dtype d, scan_args *a) {
   flc_spec sums = FLC_SPEC("scan", "column_sums", d);
   flc_spec spec = FLC_SPEC("scan", "columns", d);
   fl_status s = set_pieces(l, busy, 64, a);
-  flc_grid grid = {.x = (unsigned)flc_ceil_div(a->lines, 128),
+  flc_grid grid = {.x = (unsigned)fl_ceil_div(a->lines, 128),
                    .y = (unsigned)a->pieces,
                    .block = 128};
   if (s == FL_OK && a->pieces > 1)
@@ -67,7 +67,7 @@ FLC_KERNEL(cumsum) {
   const fl_view *v = &l->in[0];
   scan_args a = {.n = 1, .inner = 1, .y = l->out[0].data};
   int dim = v->ndim ? (int)l->attrs->v[FL_ATTR_cumsum_dim].i : 0;
-  int64_t total = flc_numel(v);
+  int64_t total = fl_view_numel(v);
   if (total == 0)
     return FL_OK;
   if (v->ndim)

@@ -4,12 +4,11 @@
 #include "shape.h"
 
 #include "../../runtime/math/math.h"
-#include "../../runtime/view.h"
 
 #define BLOCK SHAPE_THREADS
 
 static flc_grid grid_of(int64_t threads) {
-  int64_t blocks = flc_ceil_div(threads, BLOCK), most = 1 << 30;
+  int64_t blocks = fl_ceil_div(threads, BLOCK), most = 1 << 30;
   return (flc_grid){.x = (unsigned)(blocks < most ? blocks : most),
                     .block = BLOCK};
 }
@@ -77,10 +76,10 @@ static int per_thread(int size, int64_t row) {
 static fl_status remap(const fl_launch *l, remap_args *a) {
   const fl_view *y = &l->out[0];
   a->y = y->data;
-  a->n = flc_numel(y);
+  a->n = fl_view_numel(y);
   if (a->n == 0)
     return FL_OK;
-  if (!a->x && flc_numel(&l->in[0]) > 0)
+  if (!a->x && fl_view_numel(&l->in[0]) > 0)
     return FL_ENOMEM;
   if (a->ndim == 0) {
     a->ndim = 1;
@@ -133,7 +132,7 @@ FLC_KERNEL(roll) {
   int n, nd;
   const int64_t *shifts = fl_attr_list(l->attrs, FL_ATTR_roll_shifts, &n);
   const int64_t *dims = fl_attr_list(l->attrs, FL_ATTR_roll_dims, &nd);
-  int64_t numel = flc_numel(x);
+  int64_t numel = fl_view_numel(x);
   remap_args a = shape_plain(l, SHAPE_CIRCULAR);
   if (numel == 0)
     return FL_OK;
@@ -204,7 +203,8 @@ FLC_KERNEL(pad) {
 /* --- gradients --- */
 
 static fl_status shape_clear(const fl_launch *l, const fl_view *y) {
-  return flc_zero(l, y->data, (size_t)flc_numel(y) * fl_dtype_size(y->dtype));
+  return flc_zero(l, y->data,
+                  (size_t)fl_view_numel(y) * fl_dtype_size(y->dtype));
 }
 
 /* Neighbouring dims without padding as one. */
@@ -231,13 +231,13 @@ FLC_KERNEL(pad_backward) {
   const int64_t *list = fl_attr_list(l->attrs, FL_ATTR_pad_backward_pad, &n);
   if (dx->ndim == 0)
     return flc_move(l, dx, dy);
-  if (flc_numel(dx) == 0)
+  if (fl_view_numel(dx) == 0)
     return FL_OK;
-  if (flc_numel(dy) == 0)
+  if (fl_view_numel(dy) == 0)
     return shape_clear(l, dx);
   unpad_args a = {.dy = flc_input(l, dy, dx->dtype),
                   .dx = dx->data,
-                  .n = flc_numel(dx),
+                  .n = fl_view_numel(dx),
                   .mode = (int)l->attrs->v[FL_ATTR_pad_backward_mode].i};
   if (!a.dy)
     return FL_ENOMEM;
@@ -301,13 +301,13 @@ FLC_KERNEL(as_strided_backward) {
       fl_attr_list(l->attrs, FL_ATTR_as_strided_backward_size, &n);
   const int64_t *stride =
       fl_attr_list(l->attrs, FL_ATTR_as_strided_backward_stride, &n);
-  if (flc_numel(dx) == 0)
+  if (fl_view_numel(dx) == 0)
     return FL_OK;
-  if (flc_numel(dy) == 0)
+  if (fl_view_numel(dy) == 0)
     return shape_clear(l, dx);
   unstride_args a = {.dy = flc_input(l, dy, dx->dtype),
                      .dx = dx->data,
-                     .n = flc_numel(dx),
+                     .n = fl_view_numel(dx),
                      .offset =
                          l->attrs->v[FL_ATTR_as_strided_backward_offset].i};
   if (!a.dy)
@@ -338,18 +338,18 @@ static fl_status lay(const fl_launch *l, const fl_view *x, void *to,
   }
   lay_args a = {.from = x->data,
                 .to = to,
-                .n = flc_numel(x) * size_of(x) / size,
+                .n = fl_view_numel(x) * size_of(x) / size,
                 .pitch = pitch,
                 .row = flc_divisor_of(row)};
   flc_spec spec = FLC_SPEC("shape", "lay", size);
-  return FLC_RUN(l, spec, grid_of(flc_ceil_div(a.n, SHAPE_UNITS)), a);
+  return FLC_RUN(l, spec, grid_of(fl_ceil_div(a.n, SHAPE_UNITS)), a);
 }
 
 FLC_KERNEL(cat) {
   int dim = (int)l->attrs->v[FL_ATTR_cat_dim].i, order[FL_MAX_DIMS];
   fl_view whole = l->out[0], *y = &whole;
   bool turned =
-      !flc_contiguous(y) && fl_order_dims(y->ndim, y->shape, y->stride, order);
+      !fl_contiguous(y) && fl_order_dims(y->ndim, y->shape, y->stride, order);
   if (turned) {
     dim = fl_ordered_dim(dim, y->ndim, order);
     fl_reorder_dims(y, y->ndim, order);
@@ -359,14 +359,14 @@ FLC_KERNEL(cat) {
   int64_t inner = fl_numel(y->ndim - dim - 1, y->shape + dim + 1);
   for (int i = 0; i < l->n_in; i++) {
     fl_view_copy(x, &l->in[i]);
-    if (x->ndim != y->ndim || flc_numel(x) == 0)
+    if (x->ndim != y->ndim || fl_view_numel(x) == 0)
       continue; /* nothing: an empty (0) may stand among others */
     if (turned)
       fl_reorder_dims(x, y->ndim, order);
     int64_t n = x->shape[dim];
     slice.data = shape_at(y, start * inner);
     slice.shape[dim] = n;
-    bool shape_plain = x->dtype == y->dtype && flc_contiguous(x);
+    bool shape_plain = x->dtype == y->dtype && fl_contiguous(x);
     fl_status s = shape_plain
                       ? lay(l, x, slice.data, n * inner, y->shape[dim] * inner)
                       : flc_move(l, &slice, x);
@@ -383,7 +383,8 @@ _Static_assert(FL_ATTR_tril_diagonal == FL_ATTR_triu_diagonal,
 static fl_status shape_triangle(const fl_launch *l, bool upper) {
   const fl_view *x = &l->in[0];
   int64_t big = (int64_t)1 << 62; /* sums stay in range */
-  triangle_args a = {.y = l->out[0].data, .n = flc_numel(x), .upper = upper};
+  triangle_args a = {
+      .y = l->out[0].data, .n = fl_view_numel(x), .upper = upper};
   if (a.n == 0)
     return FL_OK;
   a.rows = flc_divisor_of(x->shape[x->ndim - 2]);
@@ -411,7 +412,7 @@ static fl_status shape_sequence(const fl_launch *l, sequence_args *a) {
   const fl_view *y = &l->out[0];
   flc_spec spec = FLC_SPEC("shape", "sequence", y->dtype);
   a->y = y->data;
-  a->n = flc_numel(y);
+  a->n = fl_view_numel(y);
   return a->n ? FLC_RUN(l, spec, grid_of(a->n), *a) : FL_OK;
 }
 

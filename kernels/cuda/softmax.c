@@ -24,8 +24,8 @@ static fl_status set_pieces(const fl_launch *l, int64_t tasks, int64_t busy,
   int64_t pieces = tasks < busy ? busy / tasks : 1;
   if (pieces > a->n / least + 1)
     pieces = a->n / least + 1;
-  a->piece = flc_ceil_div(flc_ceil_div(a->n, pieces), 64) * 64;
-  a->pieces = (int)flc_ceil_div(a->n, a->piece);
+  a->piece = fl_ceil_div(fl_ceil_div(a->n, pieces), 64) * 64;
+  a->pieces = (int)fl_ceil_div(a->n, a->piece);
   a->partial = NULL;
   if (a->pieces > 1)
     a->partial = fl_scratch_get(l, (size_t)(a->lines * a->pieces) * 16);
@@ -61,10 +61,10 @@ static fl_status softmax_columns(const fl_launch *l, fl_dtype d,
                                  softmax_args *a, int64_t outer) {
   flc_spec spec = FLC_SPEC("softmax", "columns", d, 0);
   int wide = flc_power(a->inner, 32);
-  int deep = flc_power(flc_ceil_div(a->n, 4), 256 / wide);
+  int deep = flc_power(fl_ceil_div(a->n, 4), 256 / wide);
   a->bx = flc_power(a->inner, 256 / deep);
   int threads = a->bx * deep;
-  int64_t blocks = outer * flc_ceil_div(a->inner, a->bx);
+  int64_t blocks = outer * fl_ceil_div(a->inner, a->bx);
   fl_status s =
       set_pieces(l, blocks, flc_chip_of(l)->processors * 8, deep * 16, a);
   flc_grid grid = {.x = (unsigned)blocks,
@@ -86,7 +86,7 @@ static fl_status softmax_run(const fl_launch *l, bool backward,
                 *y = &l->in[FL_IN_softmax_backward_y];
   fl_dtype d = l->out[0].dtype;
   int dim = (int)l->attrs->v[FL_ATTR_softmax_dim].i;
-  int64_t total = flc_numel(&l->out[0]), outer;
+  int64_t total = fl_view_numel(&l->out[0]), outer;
   softmax_args a = {.n = 1, .inner = 1, .logarithm = logarithm};
   flc_line p;
   if (total == 0)

@@ -32,7 +32,7 @@ static fl_status sort_rows(const fl_launch *l, const flc_order *o,
     a.per *= 2;
   int pairs = a.room * a.per / 2;
   flc_spec spec = FLC_SPEC("sort", "rows", o->dtype);
-  flc_grid g = {.x = (unsigned)flc_ceil_div(o->rows, a.per),
+  flc_grid g = {.x = (unsigned)fl_ceil_div(o->rows, a.per),
                 .block = pairs < 32     ? 32
                          : pairs > 1024 ? 1024
                                         : (unsigned)pairs,
@@ -48,7 +48,7 @@ static fl_status select_few(const fl_launch *l, const flc_order *o) {
   int64_t n = o->n;
   while (n > SORT_ROW) {
     select_args a = {.x = x, .from = from, .n = n, .down = o->down};
-    int64_t pieces = flc_ceil_div(n, SORT_PIECE), m = pieces * o->k;
+    int64_t pieces = fl_ceil_div(n, SORT_PIECE), m = pieces * o->k;
     a.pieces = (int)pieces;
     a.k = (int)o->k;
     a.to = fl_scratch_get(l, (size_t)(o->rows * m) * fl_dtype_size(o->dtype));
@@ -97,7 +97,7 @@ static fl_status count_digits(const fl_launch *l, const flc_order *o,
   a->tickets = (uint32_t *)(room + words + totals);
   fl_status s = flc_zero(l, room, words + totals + tickets);
   int64_t busy = (int64_t)flc_chip_of(l)->processors * 8;
-  a->chunks = (int)flc_ceil_div(busy, o->rows);
+  a->chunks = (int)fl_ceil_div(busy, o->rows);
   if (a->chunks > a->tiles)
     a->chunks = a->tiles;
   flc_spec count = FLC_SPEC("sort", "count", o->dtype);
@@ -117,7 +117,7 @@ static fl_status radix_sort(const fl_launch *l, const flc_order *o) {
                   .base = o->base,
                   .passes = o->bytes > 0 && o->bytes < size ? o->bytes : size,
                   .down = o->down};
-  a.tiles = (int)flc_ceil_div(o->n, SORT_TILE(size));
+  a.tiles = (int)fl_ceil_div(o->n, SORT_TILE(size));
   for (int i = 0; i < 2 && i < a.passes - 1; i++)
     if (!get_pairs(l, o, &p[i]))
       return FL_ENOMEM;
@@ -162,29 +162,21 @@ static void moved(const fl_view *v, int dim, fl_view *to) {
   to->stride[v->ndim - 1] = v->stride[dim];
 }
 
-static void row_major(fl_view *v) {
-  int64_t n = 1;
-  for (int d = v->ndim - 1; d >= 0; d--) {
-    v->stride[d] = n;
-    n *= v->shape[d];
-  }
-}
-
 /* Where a result is made: its own memory if dim is the last of it, else
  * scratch, which `finish` moves to its place. */
 static void *sort_result(const fl_launch *l, const fl_view *to, fl_view *made) {
   *made = *to;
-  row_major(made);
-  if (!flc_contiguous(to))
+  fl_row_major(made->ndim, made->shape, made->stride);
+  if (!fl_contiguous(to))
     made->data =
-        fl_scratch_get(l, (size_t)flc_numel(to) * fl_dtype_size(to->dtype));
+        fl_scratch_get(l, (size_t)fl_view_numel(to) * fl_dtype_size(to->dtype));
   return made->data;
 }
 
 static fl_status sort_dim(const fl_launch *l, int64_t k, int dim, bool down) {
   const fl_view *in = &l->in[0];
   fl_view x = *in, to[2], made[2];
-  if (flc_numel(in) == 0 || k == 0)
+  if (fl_view_numel(in) == 0 || k == 0)
     return FL_OK;
   if (flc_is_number(in))
     x.data = x.imm;
@@ -200,7 +192,7 @@ static fl_status sort_dim(const fl_launch *l, int64_t k, int dim, bool down) {
                  .k = k,
                  .base = l->base,
                  .down = down};
-  o.rows = flc_numel(in) / o.n;
+  o.rows = fl_view_numel(in) / o.n;
   o.x = flc_input(l, &x, x.dtype);
   o.values = sort_result(l, &to[0], &made[0]);
   o.indices = sort_result(l, &to[1], &made[1]);

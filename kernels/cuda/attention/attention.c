@@ -109,7 +109,7 @@ static int wide_stages(int w) {
  * queries leave little of the last one empty. */
 static int wide_groups(int w, int64_t queries, int more) {
   return w == 64 && more < 2 &&
-                 flc_ceil_div(queries, 192) * 192 <= queries + queries / 12
+                 fl_ceil_div(queries, 192) * 192 <= queries + queries / 12
              ? 3
              : 2;
 }
@@ -245,9 +245,9 @@ static fl_status take(const work *w, const fl_view *v, attention_rows *r) {
   fl_view to = *v;
   to.dtype = w->dtype;
   int64_t cols = size_at(v, 1);
-  to.shape[v->ndim - 1] = flc_ceil_div(cols, w->unit) * w->unit;
+  to.shape[v->ndim - 1] = fl_ceil_div(cols, w->unit) * w->unit;
   contiguous(&to);
-  size_t bytes = (size_t)flc_numel(&to) * fl_dtype_size(w->dtype);
+  size_t bytes = (size_t)fl_view_numel(&to) * fl_dtype_size(w->dtype);
   to.data = fl_scratch_get(w->l, bytes + 1);
   if (!to.data)
     return FL_ENOMEM;
@@ -260,7 +260,7 @@ static fl_status take(const work *w, const fl_view *v, attention_rows *r) {
       return s;
     to.shape[v->ndim - 1] = cols;
   }
-  return flc_numel(&to) ? flc_move(w->l, &to, v) : FL_OK;
+  return fl_view_numel(&to) ? flc_move(w->l, &to, v) : FL_OK;
 }
 
 /* Where a result of the kernels goes: `temp` is it, or scratch of `dtype` that
@@ -271,14 +271,15 @@ static fl_status open_out(const work *w, const fl_view *out, fl_dtype dtype,
   if (out->dtype != dtype) {
     temp->dtype = dtype;
     contiguous(temp);
-    temp->data =
-        fl_scratch_get(w->l, (size_t)flc_numel(out) * fl_dtype_size(dtype) + 1);
+    temp->data = fl_scratch_get(
+        w->l, (size_t)fl_view_numel(out) * fl_dtype_size(dtype) + 1);
   }
-  return temp->data || !flc_numel(out) ? FL_OK : FL_ENOMEM;
+  return temp->data || !fl_view_numel(out) ? FL_OK : FL_ENOMEM;
 }
 static fl_status give(const work *w, const fl_view *out, const fl_view *temp) {
-  return out->data == temp->data || !flc_numel(out) ? FL_OK
-                                                    : flc_move(w->l, out, temp);
+  return out->data == temp->data || !fl_view_numel(out)
+             ? FL_OK
+             : flc_move(w->l, out, temp);
 }
 
 /* `own`: one of the operands' dtype may stay as it is. */
@@ -399,7 +400,7 @@ static fl_status open(work *w, const fl_launch *l, int first, int mask,
 static fl_status run16(work *w, flc_spec spec, int64_t rows, int64_t heads,
                        int tiles, int step, int parts) {
   int cols = width(wider(&w->a));
-  w->a.tiles = flc_ceil_div(rows, ROWS);
+  w->a.tiles = fl_ceil_div(rows, ROWS);
   flc_grid g = {.x = (unsigned)(w->a.tiles * heads * parts),
                 .block = THREADS,
                 .shared = (unsigned)(tiles * ROWS * cols * 2 +
@@ -437,7 +438,7 @@ static fl_status run_few(work *w) {
 static fl_status forward16(work *w) {
   attention_args *a = &w->a;
   int cols = width(wider(a)), step = forward_step(cols);
-  int64_t blocks = flc_ceil_div(a->nq, ROWS) * w->heads_all,
+  int64_t blocks = fl_ceil_div(a->nq, ROWS) * w->heads_all,
           rows = w->heads_all * a->nq;
   fl_status s;
   if (a->nq <= FEW && !a->drop.limit)
@@ -457,7 +458,7 @@ static fl_status run_f32(work *w, const f32_kernel *k, int64_t rows,
                          int64_t heads) {
   int cols = width(wider(&w->a));
   flc_spec spec = f32_spec(k, cols, w->more);
-  w->a.tiles = flc_ceil_div(rows, ROWS);
+  w->a.tiles = fl_ceil_div(rows, ROWS);
   flc_grid g = {.x = (unsigned)(w->a.tiles * heads),
                 .block = THREADS,
                 .shared = f32_shared(k, cols)};
@@ -469,8 +470,8 @@ static fl_status run_plain(work *w, flc_spec spec, int64_t rows, int64_t heads,
                            int cols, int parts) {
   int tile = 16 * plain_rows((int)w->dtype),
       numbers = (16 + ROWS) * (tile + 4) + 16 * (ROWS + 4) + 16 * parts * ROWS;
-  w->a.tiles = flc_ceil_div(rows, tile);
-  w->a.chunks = cols ? (int)flc_ceil_div(cols, parts * ROWS) : 1;
+  w->a.tiles = fl_ceil_div(rows, tile);
+  w->a.chunks = cols ? (int)fl_ceil_div(cols, parts * ROWS) : 1;
   flc_grid g = {.x = (unsigned)(w->a.tiles * heads * w->a.chunks),
                 .block = PLAIN_THREADS,
                 .shared =
@@ -548,7 +549,7 @@ static fl_status wide_bits(const work *w, attention_sm90 *to, bool turned) {
                       .heads = size[1],
                       .rows = size[row],
                       .columns = size[col],
-                      .words = flc_ceil_div(size[col], 128) * 4};
+                      .words = fl_ceil_div(size[col], 128) * 4};
   int64_t heads = size[0] * size[1];
   bool turn = by[row] == 1 && by[col] != 1;
   /* bytes four at a time, where all lines begin at a word and are whole */
@@ -556,7 +557,7 @@ static fl_status wide_bits(const work *w, attention_sm90 *to, bool turned) {
   bool quads = size[side] % 4 == 0 && by[side] == 1 && flc_aligned(m->data, 4);
   for (int i = 0; i < 4; i++)
     quads = quads && (i == side || by[i] % 4 == 0);
-  a.lines = flc_ceil_div(a.rows, !turn ? 8 : quads ? 128 : 32);
+  a.lines = fl_ceil_div(a.rows, !turn ? 8 : quads ? 128 : 32);
   a.units = heads * a.lines * (turn ? a.words : a.words / 4);
   a.to = fl_scratch_get(w->l, (size_t)(heads * a.rows * a.words) * 4);
   if (!a.to)
@@ -566,7 +567,7 @@ static fl_status wide_bits(const work *w, attention_sm90 *to, bool turned) {
                        size[1] > 1 ? a.rows * a.words : 0,
                        size[row] > 1 ? a.words : 0, size[col] > 1};
   flc_spec spec = bits_spec(turn, quads);
-  flc_grid g = {.x = (unsigned)flc_ceil_div(a.units, 8), .block = 256};
+  flc_grid g = {.x = (unsigned)fl_ceil_div(a.units, 8), .block = 256};
   return FLC_RUN(w->l, spec, g, a);
 }
 
@@ -577,11 +578,11 @@ static bool wide_open(const work *w, attention_sm90 *to, int tile) {
   memset(to, 0, sizeof *to);
   if (!w->tensor || wider(a) > 128 || (a->d | a->dv_cols) % 8 ||
       a->nq <= ROWS || !w->heads_all || flc_chip_of(w->l)->major != 9 ||
-      flc_ceil_div(a->nq, tile) * w->heads_all > INT32_MAX / 2)
+      fl_ceil_div(a->nq, tile) * w->heads_all > INT32_MAX / 2)
     return false;
   int64_t heads_k = a->heads / a->group;
   to->a = *a;
-  to->tiles_q = flc_ceil_div(a->nq, tile);
+  to->tiles_q = fl_ceil_div(a->nq, tile);
   to->more = wide_more(w);
   return wide_map(w, &to->q, &a->q, a->d, a->nq, a->heads, tile) &&
          wide_map(w, &to->k, &a->k, a->d, a->nk, heads_k, WIDE_KEYS) &&
@@ -604,7 +605,7 @@ static fl_status wide_schedule(const work *w, attention_sm90 *to, int blocks) {
     return FL_OK;
   double fit = (double)(flc_chip_of(w->l)->l2 / 3) / one;
   if (fit < (double)w->heads_all)
-    to->section = (int)flc_ceil_div((int64_t)fit + 1, a->group) * a->group;
+    to->section = (int)fl_ceil_div((int64_t)fit + 1, a->group) * a->group;
   to->counter = fl_scratch_get(w->l, sizeof(int));
   return to->counter ? flc_zero(w->l, to->counter, sizeof(int)) : FL_ENOMEM;
 }
@@ -641,8 +642,8 @@ static fl_status wide_backward(const work *w, attention_sm90 *to) {
   if (!to->rows || !to->dq_sums)
     return FL_ENOMEM;
   to->items = (int)w->heads_all;
-  to->a.tiles = flc_ceil_div(to->a.nk, WIDE_KEYS);
-  flc_grid g = {.x = (unsigned)flc_ceil_div(tiles * queries * 8, 256),
+  to->a.tiles = fl_ceil_div(to->a.nk, WIDE_KEYS);
+  flc_grid g = {.x = (unsigned)fl_ceil_div(tiles * queries * 8, 256),
                 .block = 256};
   if ((s = wide_bits(w, to, true)) ||
       (s = flc_zero(w->l, to->dq_sums, bytes)) ||
@@ -683,7 +684,7 @@ FLC_KERNEL(attention) {
   work w;
   fl_view y, lse;
   fl_status s;
-  if (flc_numel(&l->out[FL_OUT_attention_lse]) == 0)
+  if (fl_view_numel(&l->out[FL_OUT_attention_lse]) == 0)
     return FL_OK;
   if ((s = open(&w, l, FL_IN_attention_q, FL_IN_attention_mask,
                 FL_IN_attention_seed)) ||
@@ -717,7 +718,7 @@ static fl_status run_delta(work *w) {
   attention_args a = w->a;
   flc_spec spec = delta_spec((int)w->dtype);
   int64_t rows = w->heads_all * a.nq;
-  flc_grid g = {.x = (unsigned)flc_ceil_div(rows * 8, 256), .block = 256};
+  flc_grid g = {.x = (unsigned)fl_ceil_div(rows * 8, 256), .block = 256};
   a.tiles = w->heads_all;
   return rows ? FLC_RUN(w->l, spec, g, a) : FL_OK;
 }

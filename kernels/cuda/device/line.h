@@ -35,18 +35,18 @@ static inline bool flc_line_of(int64_t n, fl_dtype d, bool aligned, int most,
   p->threads = 128;
   if (!p->block) {
     p->each = n <= 256 ? 8 : most;
-    p->lanes = flc_power(flc_ceil_div(n, p->each), 32);
+    p->lanes = flc_power(fl_ceil_div(n, p->each), 32);
     return true;
   }
   p->each = most > 16 && n <= 16 * 1024 ? 16 : most;
-  p->threads = (int)(flc_ceil_div(flc_ceil_div(n, p->each), 32) * 32);
+  p->threads = (int)(fl_ceil_div(fl_ceil_div(n, p->each), 32) * 32);
   return n <= (int64_t)p->each * 1024;
 }
 
 /* Blocks for `lines` of them. */
 static inline unsigned flc_line_grid(const flc_line *p, int64_t lines) {
   return (unsigned)(p->block ? lines
-                             : flc_ceil_div(lines, p->threads / p->lanes));
+                             : fl_ceil_div(lines, p->threads / p->lanes));
 }
 
 /* Goes through the layouts that lines may get with `most`, *n from 0 on; false

@@ -34,11 +34,11 @@ typedef struct plan {
 static double time_of(const flc_product *p, const shape *s, int chips,
                       double rate, int64_t steps, int depth, int splits) {
   double c = (double)p->m * (double)p->n * (double)flc_product_batch(p);
-  int64_t tiles = flc_ceil_div(p->m, s->m) * flc_ceil_div(p->n, s->n) *
+  int64_t tiles = fl_ceil_div(p->m, s->m) * fl_ceil_div(p->n, s->n) *
                   flc_product_batch(p) * splits;
-  double each = (double)flc_ceil_div(tiles, chips);
+  double each = (double)fl_ceil_div(tiles, chips);
   double busy = each < s->blocks ? 1 + 0.5 * (1 - each / s->blocks) : 1;
-  double work = (double)flc_ceil_div(steps, splits) * depth * s->m * s->n;
+  double work = (double)fl_ceil_div(steps, splits) * depth * s->m * s->n;
   /* the store at about 18 bytes a cycle; blocks hide each other's */
   double store = (2000 + s->m * s->n * 2 / 18.0) / (s->blocks > 1 ? 2 : 1);
   double time = each * (work * s->cost * busy / rate + store);
@@ -48,7 +48,7 @@ static double time_of(const flc_product *p, const shape *s, int chips,
 static plan best(const flc_product *p, const shape *s, int n, int chips,
                  double rate, int depth) {
   static const int cuts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-  int64_t steps = flc_ceil_div(p->k, depth);
+  int64_t steps = fl_ceil_div(p->k, depth);
   int64_t bytes = p->m * p->n * flc_product_batch(p) * 8;
   plan b = {0, 1, 1e300};
   for (int i = 0; i < n; i++)
@@ -95,7 +95,7 @@ static fl_status gemm_align(const fl_launch *l, const flc_product *p,
                             int64_t *step) {
   bool runs = runs_along(rows, k, *down, *along);
   int64_t lines = runs ? rows : k, length = runs ? k : rows;
-  int64_t room = flc_ceil_div(length, 8) * 8, size = lines * room;
+  int64_t room = fl_ceil_div(length, 8) * 8, size = lines * room;
   int64_t ld = runs ? *down : *along;
   if (times < READ_OFTEN || gemm_fits(*data, lines, length, ld, p, step))
     return FL_OK;
@@ -156,8 +156,8 @@ static void gemm_fill(const flc_product *p, const shape *s, gemm_args *a) {
                    .bk = p->bk,
                    .bn = p->bn,
                    .batch = flc_product_batch(p),
-                   .tiles_m = flc_ceil_div(p->m, s->m),
-                   .tiles_n = flc_ceil_div(p->n, s->n),
+                   .tiles_m = fl_ceil_div(p->m, s->m),
+                   .tiles_n = fl_ceil_div(p->n, s->n),
                    .dims = p->dims,
                    .act = (int)p->act,
                    .bias_dtype = p->bias_dtype,
@@ -172,7 +172,7 @@ static void gemm_fill(const flc_product *p, const shape *s, gemm_args *a) {
 static fl_status gemm_gather(const fl_launch *l, const flc_product *p,
                              const gemm_args *a) {
   int64_t n = a->batch * a->m * a->n;
-  int64_t blocks = flc_ceil_div(n, 256 * (a->wide ? 4 : 1));
+  int64_t blocks = fl_ceil_div(n, 256 * (a->wide ? 4 : 1));
   flc_spec spec =
       FLC_SPEC("gemm", "gather", (int16_t)p->dtype, (int16_t)a->wide);
   if (p->apart)
@@ -188,10 +188,10 @@ static fl_status gemm_launch(const fl_launch *l, const flc_product *p,
                              size_t shared, gemm_sm90 *h) {
   gemm_args a;
   gemm_fill(p, s, &a);
-  int64_t steps = flc_ceil_div(p->k, depth);
-  int64_t each = flc_ceil_div(steps, q->splits);
+  int64_t steps = fl_ceil_div(p->k, depth);
+  int64_t each = fl_ceil_div(steps, q->splits);
   a.steps = (int)each;
-  a.splits = each ? (int)flc_ceil_div(steps, each) : 1;
+  a.splits = each ? (int)fl_ceil_div(steps, each) : 1;
   if (a.splits > 1) {
     a.part = fl_scratch_get(l, (size_t)(a.splits * a.batch * a.m * a.n) *
                                    sum_size(p->dtype));

@@ -114,7 +114,7 @@ FLC_KERNEL(matmul) {
   fl_view a, b;
   flc_matrices ma, mb;
   flc_product p = {.dtype = out->dtype, .c = out->data};
-  if (flc_numel(out) == 0)
+  if (fl_view_numel(out) == 0)
     return FL_OK;
   as_matrix(&l->in[FL_IN_matmul_a], false, &a);
   as_matrix(&l->in[FL_IN_matmul_b], true, &b);
@@ -149,7 +149,7 @@ static fl_status take_rows(const fl_launch *l, const fl_view *x, fl_dtype dtype,
   if (p->dims == 0)
     return FL_OK;
   p->a = flc_input(l, x, dtype);
-  p->m = p->k ? flc_numel(x) / p->k : 0;
+  p->m = p->k ? fl_view_numel(x) / p->k : 0;
   p->am = p->k;
   p->ak = 1;
   p->dims = 0;
@@ -158,19 +158,19 @@ static fl_status take_rows(const fl_launch *l, const fl_view *x, fl_dtype dtype,
 
 FLC_KERNEL(linear) {
   const fl_view *out = &l->out[0], *bias = &l->in[FL_IN_linear_bias];
-  bool keeps = flc_numel(&l->out[FL_OUT_linear_pre]) > 0;
+  bool keeps = fl_view_numel(&l->out[FL_OUT_linear_pre]) > 0;
   flc_matrices w;
   flc_product p = {.dtype = out->dtype,
                    .c = out->data,
                    .pre = keeps ? l->out[FL_OUT_linear_pre].data : NULL,
                    .act = (flc_act)l->attrs->v[FL_ATTR_linear_act].i};
-  if (flc_numel(out) == 0)
+  if (fl_view_numel(out) == 0)
     return FL_OK;
   if (flc_matrices_read(l, &l->in[FL_IN_linear_weight], out->dtype, &w) !=
           FL_OK ||
       take_rows(l, &l->in[FL_IN_linear_x], out->dtype, &w, &p) != FL_OK)
     return FL_ENOMEM;
-  p.m = flc_numel(out) / p.n; /* also where nothing is summed */
+  p.m = fl_view_numel(out) / p.n; /* also where nothing is summed */
   if (bias->data) {
     p.bias_dtype = bias->dtype;
     p.bias = flc_input(l, bias, bias->dtype);

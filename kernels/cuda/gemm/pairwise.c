@@ -6,7 +6,7 @@ FLC_KERNEL(pair_distances) {
   const fl_view *out = &l->out[0];
   flc_matrices a, b;
   flc_product p = {.dtype = out->dtype, .c = out->data, .apart = true};
-  if (flc_numel(out) == 0)
+  if (fl_view_numel(out) == 0)
     return FL_OK;
   if (flc_matrices_read(l, &l->in[FL_IN_pair_distances_a], out->dtype, &a) !=
           FL_OK ||

@@ -253,14 +253,13 @@ static fl_status cublaslt_apply(const fl_launch *l, const flc_product *p,
   a.wide = p->n % width == 0 && flc_aligned(from, 16) && flc_aligned(p->c, 16);
   if (a.wide && !a.bias && !a.pre) {
     flc_spec only = FLC_SPEC("gemm", "activation", p->dtype, p->act);
-    flc_grid g = {.x = (unsigned)flc_ceil_div(a.m * a.n * a.batch,
-                                              256 * 4 * (int64_t)width),
+    flc_grid g = {.x = (unsigned)fl_ceil_div(a.m * a.n * a.batch,
+                                             256 * 4 * (int64_t)width),
                   .block = 256};
     return FLC_RUN(l, only, g, a);
   }
   flc_spec spec = FLC_SPEC("gemm", "apply", (int16_t)p->dtype, (int16_t)a.wide);
-  int64_t blocks =
-      flc_ceil_div(a.m * a.n * a.batch, 256 * (a.wide ? width : 1));
+  int64_t blocks = fl_ceil_div(a.m * a.n * a.batch, 256 * (a.wide ? width : 1));
   flc_grid grid = {.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
                    .block = 256};
   return FLC_RUN(l, spec, grid, a);

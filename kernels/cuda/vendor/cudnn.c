@@ -388,8 +388,7 @@ static fl_status add_bias(const fl_launch *l, const flc_conv *c) {
   int width = (int)(16 / fl_dtype_size(c->dtype));
   a.wide = a.n % width == 0 && flc_aligned(a.c, 16);
   flc_spec spec = FLC_SPEC("gemm", "apply", (int16_t)c->dtype, (int16_t)a.wide);
-  int64_t blocks =
-      flc_ceil_div(a.m * a.n * a.batch, 256 * (a.wide ? width : 1));
+  int64_t blocks = fl_ceil_div(a.m * a.n * a.batch, 256 * (a.wide ? width : 1));
   flc_grid grid = {.x = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20),
                    .block = 256};
   return FLC_RUN(l, spec, grid, a);
