@@ -291,6 +291,6 @@ FL_KERNEL(adaptive_avg_pool) {
 
 /* Dims that were not pooled have windows of one element. */
 FL_KERNEL(adaptive_avg_pool_backward) {
-  int n = l->in[0].ndim - 1;
+  int n = l->in[FL_IN_adaptive_avg_pool_backward_dy].ndim - 1;
   return pool_mean(l, n < 3 ? n : 3, 0, true, false, true);
 }

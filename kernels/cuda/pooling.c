@@ -272,7 +272,8 @@ FLC_KERNEL(avg_pool) {
 FLC_KERNEL(avg_pool_backward) {
   int spatial;
   fl_attr_list(l->attrs, FL_ATTR_avg_pool_backward_kernel, &spatial);
-  pool_args p = planes_of(l, &l->out[0], &l->in[0], spatial);
+  pool_args p =
+      planes_of(l, &l->out[0], &l->in[FL_IN_avg_pool_backward_dy], spatial);
   set_windows(l, &p, FL_ATTR_avg_pool_backward_kernel, -1);
   p.count_pad = l->attrs->v[FL_ATTR_avg_pool_backward_count_pad].i != 0;
   return mean(l, &p, spatial, true);
@@ -288,9 +289,10 @@ FLC_KERNEL(adaptive_avg_pool) {
 
 /* Dims that were not pooled have windows of one element. */
 FLC_KERNEL(adaptive_avg_pool_backward) {
-  int n = l->in[0].ndim - 1;
+  int n = l->in[FL_IN_adaptive_avg_pool_backward_dy].ndim - 1;
   int spatial = pooling_last(l, 2) ? 2 : n < 3 ? n : 3;
-  pool_args p = planes_of(l, &l->out[0], &l->in[0], spatial);
+  pool_args p = planes_of(l, &l->out[0],
+                          &l->in[FL_IN_adaptive_avg_pool_backward_dy], spatial);
   p.adaptive = 1;
   return mean(l, &p, spatial, true);
 }

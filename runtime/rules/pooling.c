@@ -252,7 +252,7 @@ void fli_grad_avg_pool(fli_grad *g) {
 void fli_grad_avg_pool_backward(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_avg_pool);
   fl_meta x = meta_of(g->attrs, FL_ATTR_avg_pool_backward_shape);
-  const fl_meta *dy = &g->in_meta[0];
+  const fl_meta *dy = &g->in_meta[FL_IN_avg_pool_backward_dy];
   int n;
   const int64_t *kernel =
       fl_attr_list(g->attrs, FL_ATTR_avg_pool_backward_kernel, &n);
@@ -269,7 +269,7 @@ void fli_grad_avg_pool_backward(fli_grad *g) {
       a.v[FL_ATTR_avg_pool_ceil].i = 1;
   a.v[FL_ATTR_avg_pool_count_pad] =
       g->attrs->v[FL_ATTR_avg_pool_backward_count_pad];
-  g->dx[0] = RUN_A(avg_pool, &a, g->dy[0]);
+  g->dx[FL_IN_avg_pool_backward_dy] = RUN_A(avg_pool, &a, g->dy[0]);
 }
 
 /* --- mean to a given size --- */
@@ -298,7 +298,7 @@ fl_status fli_shape_adaptive_pool(fli_infer *c) {
 
 /* Every dim may differ: those that do were pooled. */
 fl_status fli_shape_adaptive_avg_pool_backward(fli_infer *c) {
-  const fl_meta *dy = c->in[0];
+  const fl_meta *dy = c->in[FL_IN_adaptive_avg_pool_backward_dy];
   fl_meta x = meta_of(c->attrs, FL_ATTR_adaptive_avg_pool_backward_shape);
   bool fits = dy->ndim == x.ndim && x.ndim >= 2 && x.ndim <= 5;
   int differing = 0;
@@ -324,11 +324,13 @@ void fli_grad_adaptive_avg_pool(fli_grad *g) {
 
 void fli_grad_adaptive_avg_pool_backward(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_adaptive_avg_pool);
-  const fl_meta *dy = &g->in_meta[0], *x = &g->out_meta[0];
+  const fl_meta *dy = &g->in_meta[FL_IN_adaptive_avg_pool_backward_dy],
+                *x = &g->out_meta[0];
   /* without a batch the second dim was pooled too; else it has its size */
   bool batch = dy->ndim > 2 && dy->shape[1] == x->shape[1];
   int n = dy->ndim - 1 - (batch || dy->ndim == 5);
   fli_set_list(&g->e, &a, FL_ATTR_adaptive_avg_pool_size, n,
                dy->shape + dy->ndim - n);
-  g->dx[0] = RUN_A(adaptive_avg_pool, &a, g->dy[0]);
+  g->dx[FL_IN_adaptive_avg_pool_backward_dy] =
+      RUN_A(adaptive_avg_pool, &a, g->dy[0]);
 }
