@@ -119,13 +119,12 @@ fl_status fli_capture_launch(fl_runtime *rt, fl_device d, const char *op) {
   return FL_OK;
 }
 
-fl_status fli_capture_uses(const fl_tensor *t, bool writes) {
-  fl_graph *g = graph_captured(t->rt);
-  fl_storage *s = t->storage;
+fl_status fli_capture_uses(fl_storage *s, bool writes) {
+  fl_graph *g = graph_captured(s->rt);
   if (fli_pool_has(g->pool, s->block))
     return FL_OK;
   if (s->window != g->epoch) {
-    if (!graph_room(t->rt, &g->uses, &g->uses_room, g->n_uses, sizeof *g->uses))
+    if (!graph_room(s->rt, &g->uses, &g->uses_room, g->n_uses, sizeof *g->uses))
       return FL_ENOMEM;
     s->window = g->epoch;
     s->slot = g->n_uses;
@@ -242,6 +241,7 @@ fl_status fl_graph_end(fl_graph *g, int n, fl_tensor *const *results) {
     return fli_fail(FL_EARG, "this graph is not being captured");
   fl_backend *b = fli_backend(g->rt, g->device);
   fl_graph_exec *exec = NULL;
+  fl_status waits = fli_settle_all(g->rt);
   fl_status s = g->capture.failed;
   fl_status ended = b->capture_end(
       b, g->device & 255, fli_stream(g->rt, g->device), s ? NULL : &exec);
@@ -249,6 +249,7 @@ fl_status fl_graph_end(fl_graph *g, int n, fl_tensor *const *results) {
   if (s)
     return fli_fail(s, "%s", g->capture.why);
   FLI_TRY(ended);
+  FLI_TRY(waits);
   g->exec = exec;
   for (int k = 0; k < n && s == FL_OK; k++)
     s = graph_result(g, results[k]);

@@ -24,10 +24,10 @@ fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
     FLI_TRY(fli_capture_launch(rt, d, op));
     for (int k = 0; k < n_in; k++)
       if (in[k].tensor)
-        FLI_TRY(fli_capture_uses(in[k].tensor,
+        FLI_TRY(fli_capture_uses(in[k].tensor->storage,
                                  fli_op_writes(c->op, c->attrs, n_in, k)));
     for (int k = 0; k < n_out; k++)
-      FLI_TRY(fli_capture_uses(out[k], true));
+      FLI_TRY(fli_capture_uses(out[k]->storage, true));
   }
   if (!(rt->watch & FLI_WATCH_RACES))
     return FL_OK;

@@ -96,7 +96,7 @@ static fl_status raw_launch(fl_runtime *rt, const fl_launch *l, fl_device d,
     FLI_TRY(fli_capture_launch(rt, d, l->op));
   for (int k = 0; k < n && rt->watch & FLI_WATCH_CAPTURE; k++)
     if (args[k].tensor)
-      FLI_TRY(fli_capture_uses(args[k].tensor, args[k].writes));
+      FLI_TRY(fli_capture_uses(args[k].tensor->storage, args[k].writes));
   if (!rt->profile)
     return raw_send(rt, b, l, d);
   fli_profiled what = {l->op, site, d, FL_NODTYPE, false, 0, bytes};

@@ -29,7 +29,7 @@ static uint64_t rehearse_hash(const fl_call *c) {
   for (int k = 0; k < c->n_in; k++)
     if (!c->in[k].tensor && c->in[k].dtype != FL_NODTYPE)
       h = rehearse_mix(h + (uint64_t)k, &c->in[k].i);
-  for (int k = 0; k < FL_MAX_ATTRS; k++)
+  for (int k = 0; k < c->op->info.n_attr; k++) /* others are never set */
     h = rehearse_mix(h, &a->v[k]);
   for (uint32_t k = 0; k < a->used; k++)
     h = rehearse_mix(h, &a->list[k]);

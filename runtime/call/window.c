@@ -3,6 +3,8 @@
  * never computed; the others get memory right before the launch that makes
  * them and lose it after the last one that reads them. */
 #include "window.h"
+#include "../memory/capture.h"
+#include "../memory/stream.h"
 #include "../ops/number.h"
 
 #include <stdlib.h>
@@ -47,8 +49,10 @@ static inline bool window_sees(const fl_storage *s) {
 static bool window_fits(fl_runtime *rt, fl_device d, const fli_entry *e,
                         const fl_operand *in, fl_tensor *const *out) {
   const fli_window *w = rt->window;
-  if (rt->profile || rt->watch || rt->anomaly || e->op->info.collective ||
-      e->op->native || w->flushing)
+  if (rt->capture && rt->capture->device != d)
+    return false; /* to be refused */
+  if (rt->profile || rt->watch & ~(unsigned)FLI_WATCH_CAPTURE || rt->anomaly ||
+      e->op->info.collective || e->op->native || w->flushing)
     return false;
   if (w->n ? d != w->device || w->stream != fli_stream(rt, d)
            : !fli_stream(rt, d) && fli_backend(rt, d)->stream_new)
@@ -212,7 +216,10 @@ fl_status fli_window_send(fli_window *w, const fli_entry *e, const fl_op *op,
   l->scratch = &s.base;
   l->seq = ++rt->seq;
   fli_note_launch(rt, l->op, e->site, l->seq, l->n_in, metas);
-  fl_status status = fli_send(rt, w->device, op->kernel[w->device >> 8], l);
+  fl_status status =
+      rt->capture ? fli_capture_launch(rt, w->device, l->op) : FL_OK;
+  if (status == FL_OK)
+    status = fli_send(rt, w->device, op->kernel[w->device >> 8], l);
   fli_scratch_close(&s);
   return status;
 }
@@ -295,8 +302,23 @@ void fli_window_runs(const fli_window *w, bool *needed, bool *runs) {
     runs[i] = window_needs(w, i, needed);
 }
 
+/* The graph that is captured uses what the launches refer to. */
+static fl_status window_captured(const fli_window *w) {
+  for (uint32_t i = 0; i < w->n; i++) {
+    const fli_entry *e = &w->entries[i];
+    for (int k = 0; k < e->n_in + e->n_out; k++) {
+      int slot = w->args[e->arg + (uint32_t)k].slot;
+      if (slot >= 0 && !w->slots[slot].s->pending)
+        FLI_TRY(fli_capture_uses(w->slots[slot].s, k >= e->n_in || e->writes));
+    }
+  }
+  return FL_OK;
+}
+
 static fl_status window_launch(fli_window *w) {
   fl_status s;
+  if (w->rt->capture)
+    FLI_TRY(window_captured(w));
   for (uint32_t k = 0; k < w->n_slots; k++) {
     fl_storage *of = w->slots[k].s;
     w->slots[k].held = atomic_load_explicit(&of->rc, memory_order_acquire) > 1;

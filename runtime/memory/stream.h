@@ -12,8 +12,8 @@ enum {
 
 /* A launch becomes part of the graph that is captured: after its note. */
 fl_status fli_capture_launch(fl_runtime *rt, fl_device d, const char *op);
-/* It uses the tensor. */
-fl_status fli_capture_uses(const fl_tensor *t, bool writes);
+/* It uses the storage. */
+fl_status fli_capture_uses(fl_storage *s, bool writes);
 /* Before a launch while rt->watch is set. */
 fl_status fli_streams_launch(fl_runtime *rt, fl_device d, const fl_call *c,
                              int n_in, const fl_operand *in, int n_out,
