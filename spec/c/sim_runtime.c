@@ -159,6 +159,67 @@ static void test_fault(void) {
   fl_tensor_release(other);
 }
 
+/* y = exp(x), then x = x + x. In the test each allocation fails once.
+ */
+static fl_status capture(fl_tensor *x, fl_graph **g, fl_tensor **y) {
+  fl_operand in = {.tensor = x}, both[2] = {{.tensor = x}, {.tensor = x}};
+  fl_tensor *same = NULL;
+  fl_call c = {.op = fl_op_find(rt, "add"),
+               .n_in = 2,
+               .in = both,
+               .inplace = true,
+               .out = &same};
+  *g = NULL;
+  *y = NULL;
+  fl_status s = fl_graph_begin(rt, sim0, g);
+  if (s == FL_OK)
+    s = run("exp", 30, 1, &in, y);
+  if (s == FL_OK && (s = fl_call_run(rt, &c)) == FL_OK)
+    fl_tensor_release(same);
+  if (s == FL_OK)
+    s = fl_graph_end(*g, 1, y);
+  return s;
+}
+
+static void test_graphs(void) {
+  float data[2] = {0, 0.5f}, out[2];
+  fl_graph *g, *open;
+  fl_graph_stats stats;
+  fl_tensor *y;
+  open_runtime();
+  fl_tensor *x = vector(sim0, FL_F32, 2, data);
+  int64_t failing = 0;
+  for (fl_status s = FL_ENOMEM; s == FL_ENOMEM && failing < 100; failing++) {
+    fl_memory_fail(rt, failing, 1);
+    s = capture(x, &g, &y);
+    fl_memory_fail(rt, 0, 0);
+    CHECK(s == FL_OK || s == FL_ENOMEM, "%s", fl_error());
+    if (s == FL_OK)
+      break;
+    fl_tensor_release(y);
+    fl_graph_free(g);
+    CHECK(fl_tensor_read(x, out, sizeof out) == FL_OK && out[1] == 0.5f);
+  }
+  CHECK(failing > 3 && failing < 100, "%lld", (long long)failing);
+  fl_graph_get(g, &stats);
+  CHECK(stats.launches == 2 && stats.runs == 0 && stats.bytes > 0);
+  CHECK(fl_graph_run(g, 0) == FL_OK && fl_graph_run(g, 0) == FL_OK);
+  CHECK(fl_tensor_read(y, out, sizeof out) == FL_OK);
+  CHECK(out[0] == 1 && out[1] > 2.71f && out[1] < 2.72f, "%g", out[1]);
+  CHECK(fl_tensor_read(x, out, sizeof out) == FL_OK && out[1] == 2);
+  /* closed with a graph, a result and a capture */
+  CHECK(fl_graph_begin(rt, sim0, &open) == FL_OK);
+  fl_runtime_close(rt);
+  CHECK(fl_graph_run(g, 0) == FL_ECLOSED);
+  CHECK(fl_graph_end(open, 0, NULL) == FL_ECLOSED);
+  fl_graph_get(g, &stats);
+  CHECK(stats.launches == 0);
+  fl_graph_free(g);
+  fl_graph_free(open);
+  fl_tensor_release(x);
+  fl_tensor_release(y);
+}
+
 static void test_random(void) {
   float a[1000], b[1000];
   open_runtime();
@@ -188,6 +249,7 @@ int main(void) {
   test_late_failure();
   test_memory();
   test_fault();
+  test_graphs();
   test_random();
   return check_done("sim_runtime");
 }
