@@ -58,50 +58,6 @@ WHERE_LOOP(fl_word1)
 WHERE_LOOP(fl_word4)
 WHERE_LOOP(fl_word8)
 
-/* --- products that are added at once --- */
-
-#define EACH(A, B, C, f)                                                       \
-  _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                        \
-    const T a = A, b = B, c = C;                                               \
-    r[i] = f;                                                                  \
-  }
-#define PRODUCT_LOOP(name, suffix, T_, f)                                      \
-  static void name##_##suffix(int64_t n, void *out, const void *const *in,     \
-                              const int *step, const double *p, int bits) {    \
-    typedef T_ T;                                                              \
-    const T *u = in[0], *v = in[1], *w = in[2], u0 = *u, v0 = *v, w0 = *w;     \
-    T *r = out;                                                                \
-    (void)p, (void)bits;                                                       \
-    switch (step[0] << 2 | step[1] << 1 | step[2]) {                           \
-    case 7:                                                                    \
-      EACH(u[i], v[i], w[i], f) break;                                         \
-    case 6:                                                                    \
-      EACH(u[i], v[i], w0, f) break;                                           \
-    case 5:                                                                    \
-      EACH(u[i], v0, w[i], f) break;                                           \
-    case 4:                                                                    \
-      EACH(u[i], v0, w0, f) break;                                             \
-    case 3:                                                                    \
-      EACH(u0, v[i], w[i], f) break;                                           \
-    case 2:                                                                    \
-      EACH(u0, v[i], w0, f) break;                                             \
-    case 1:                                                                    \
-      EACH(u0, v0, w[i], f) break;                                             \
-    default:                                                                   \
-      EACH(u0, v0, w0, f)                                                      \
-    }                                                                          \
-  }
-#define PRODUCT_LOOPS(name, f)                                                 \
-  PRODUCT_LOOP(name, f32, float, f) PRODUCT_LOOP(name, f64, double, f)
-PRODUCT_LOOPS(mul_add, a *b + c)
-PRODUCT_LOOPS(mul_sub, a *b - c)
-PRODUCT_LOOPS(sub_mul, c - a * b)
-
-static const fl_map product_maps[] = {
-    {"", false, {mul_add_f32, mul_add_f64, NULL}},
-    {"", false, {mul_sub_f32, mul_sub_f64, NULL}},
-    {"", false, {sub_mul_f32, sub_mul_f64, NULL}}};
-
 static const fl_map *const maps[FL_ROWS] = {
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
   [FL_ROW_##name] = &FL_MAP(name),                                             \
@@ -113,9 +69,6 @@ static const fl_map *const maps[FL_ROWS] = {
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
   [FL_ROW_##name] = &FL_MAP(name),
 #include "../../runtime/ops.def"
-    [FL_ROW_mul_add] = &product_maps[0],
-    [FL_ROW_mul_sub] = &product_maps[1],
-    [FL_ROW_sub_mul] = &product_maps[2],
 };
 
 static const fl_map_loop bool_loops[FL_ROWS] = {
@@ -124,7 +77,7 @@ static const fl_map_loop bool_loops[FL_ROWS] = {
 #include "../../runtime/ops.def"
 };
 
-fl_map_loop FL_CPU(machine_loop)(const fl_instr *x) {
+fl_map_loop FL_CPU(machine_loop)(const fl_program *p, const fl_instr *x) {
   size_t size = fl_dtype_size((fl_dtype)x->type);
   if (x->row == FL_ROW_convert)
     return NULL;
@@ -134,7 +87,11 @@ fl_map_loop FL_CPU(machine_loop)(const fl_instr *x) {
                        : where_fl_word8;
   if (x->type == FL_BOOL)
     return bool_loops[x->row];
-  return maps[x->row]->loop[x->type == FL_F32 ? 0 : x->type == FL_F64 ? 1 : 2];
+  const fl_map *map = maps[x->row];
+  if (x->row >= FL_ROW_mul_add)
+    map = (p->separate ? FL_CPU(products_twice)
+                       : FL_CPU(products_once)) + (x->row - FL_ROW_mul_add);
+  return map->loop[x->type == FL_F32 ? 0 : x->type == FL_F64 ? 1 : 2];
 }
 
 /* --- the machine --- */
@@ -221,7 +178,7 @@ fl_status FL_CPU(machine_open)(fl_machine *m, const fl_launch *l) {
   fl_tiles_merge(&m->tiles);
   mark_used(m);
   for (int k = 0; k < p->n_instr; k++) {
-    m->loop[k] = FL_CPU(machine_loop)(&p->instrs[k]);
+    m->loop[k] = FL_CPU(machine_loop)(p, &p->instrs[k]);
     m->result_of[k] = -1;
   }
   for (int k = p->n_out - 1; k >= 0; k--)

@@ -48,7 +48,9 @@ void FL_CPU(machine_tile)(fl_machine_run *r, int64_t n, bool store);
 const void *FL_CPU(machine_value)(fl_machine_run *r, int value, int64_t n);
 
 /* The loop of an instruction, NULL for a conversion. */
-fl_map_loop FL_CPU(machine_loop)(const fl_instr *x);
+fl_map_loop FL_CPU(machine_loop)(const fl_program *p, const fl_instr *x);
+/* a * b + c, a * b - c, c - a * b, with one rounding and with two. */
+extern const fl_map FL_CPU(products_once)[3], FL_CPU(products_twice)[3];
 
 /* In expr_reduce.c. */
 fl_status FL_CPU(expr_reduce)(const fl_launch *l);

@@ -563,7 +563,7 @@ static void find_constants(maker *m) {
     FL_CPU(convert)(1, c->type, &n->cell[k], from, &c->f);
   }
   for (int k = 0; k < m->p->n_instr; k++)
-    n->loops[k] = FL_CPU(machine_loop)(&m->p->instrs[k]);
+    n->loops[k] = FL_CPU(machine_loop)(m->p, &m->p->instrs[k]);
   n->n_reduce = 0;
   n->wide = 4;
   for (int v = 0; v < m->values; v++)

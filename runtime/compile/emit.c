@@ -216,7 +216,7 @@ static fl_status emit_tile(emitting *m, fli_step *x) {
   fli_tile_request q = {.graph = &m->graph,
                         .n_dims = m->n_dims,
                         .n_inner = m->n_inner,
-                        .separate = m->f->c->exact};
+                        .separate = true};
   memset(stores, 0, sizeof stores);
   for (int k = 0; k < g->n_written; k++) {
     const fuse_value *w = &g->written[k];
@@ -307,7 +307,7 @@ static fl_status emit_expression(emitting *m, fli_step *x) {
                       .n_out = g->n_written,
                       .out = out,
                       .out_dtype = dtypes,
-                      .separate = m->f->c->exact};
+                      .separate = true};
   FLI_TRY(fli_expr_intern(m->f->rt, &q, &x->op));
   if (!x->op->kernel[m->f->w->device >> 8])
     return fli_fail(FL_EUNSUPPORTED, "the backend runs no expressions");

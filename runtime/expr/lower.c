@@ -360,8 +360,7 @@ static fl_status lower(lowering *w, int n_out, const fl_value *out,
   }
   if (w->full || w->n_in + w->n_const + w->n_instr > FL_PROGRAM_VALUES)
     return FL_ESIZE;
-  if (!separate)
-    lower_join(w, n_out, outs);
+  lower_join(w, n_out, outs);
   return lower_build(w, n_out, outs, reduce, separate, out_dtype, program);
 }
 

@@ -112,12 +112,35 @@ static void put_instr(printer *w, const fl_instr *x, int value) {
   print_put(w, " %s v%d = (%s)(%s); }\n", f->saved, value, result, f->text);
 }
 
+/* Whether a compiler may contract the instruction with an addition behind it:
+ * its last operation may be a product. */
+static bool may_contract(const fl_instr *x) {
+  return x->row < FL_ROW_convert && strpbrk(formulas[x->row].text, "*/(") &&
+         fl_dtype_kind((fl_dtype)x->result) == FL_KIND_FLOAT;
+}
+
+/* A product that is rounded before it is added to c. */
+static void put_separate_product(printer *w, const fl_instr *x, int value) {
+  const char *type = c_type((fl_dtype)x->result);
+  print_put(w, "%s v%d = v%d * v%d; fl_separate(v%d); ", type, value, x->in[0],
+            x->in[1], value);
+  if (x->row == FL_ROW_sub_mul)
+    print_put(w, "v%d = v%d - v%d;\n", value, x->in[2], value);
+  else
+    print_put(w, "v%d = v%d %c v%d;\n", value, value,
+              x->row == FL_ROW_mul_add ? '+' : '-', x->in[2]);
+}
+
 static void put_instrs(printer *w, const fl_program *p, int begin, int n) {
   for (int k = begin; k < begin + n; k++) {
+    const fl_instr *x = &p->instrs[k];
     int v = p->n_in + p->n_const + k;
-    put_instr(w, &p->instrs[k], v);
-    if (p->separate && p->instrs[k].row != FL_ROW_convert &&
-        fl_dtype_kind((fl_dtype)p->instrs[k].result) == FL_KIND_FLOAT)
+    if (p->separate && x->row > FL_ROW_convert) {
+      put_separate_product(w, x, v);
+      continue;
+    }
+    put_instr(w, x, v);
+    if (p->separate && may_contract(x))
       print_put(w, "fl_separate(v%d);\n", v);
   }
 }

@@ -27,8 +27,9 @@ end
 -- Errors that a kernel finds in values (a position outside a tensor) are raised where the values
 -- are read, or at the end of `f`.
 -- @param f a function, or a module: then the result has the module's fields, too
--- @param opts `exact`: elementwise results are bit for bit those of `f`; false by default, since
--- one rounding for `a * b + c` is faster and closer
+-- @param opts `exact`: elementwise results are bit for bit those of `f`, also of 16-bit tensors;
+-- false by default: what stays inside a kernel is not rounded to 16 bits, and reductions may add in
+-- another order
 -- @return the compiled function; a table that can be called for a module
 function M.compile(f, opts)
   if not callable(f) then
