@@ -45,6 +45,26 @@ describe("autocast", function()
     end)
   end
 
+  it("leaves batch_norm as it is, which sums in f32 and has gradients of the weights' dtype",
+  function()
+    flare.manual_seed(2)
+    local x = flare.randn(6, 3, 5, 4):to("bf16"):requires_grad_(true)
+    local w, b = flare.rand(3):requires_grad_(true), flare.randn(3):requires_grad_(true)
+    local wide = x:detach():to("f32"):requires_grad_(true)
+    local y = flare.autocast("bf16", flare.batch_norm, x, w, b)
+    assert.equal("bf16", y.dtype)
+    local want = flare.batch_norm(wide, w, b)
+    assert.is_true(flare.equal(want:to "bf16", y)) -- rounded once
+    local dy = flare.randn(6, 3, 5, 4):to "bf16"
+    local got = {flare.grad(y, {x, w, b}, {gradient = dy})}
+    local right = {flare.grad(want, {wide, w, b}, {gradient = dy:to "f32"})}
+    assert.same({"bf16", "f32", "f32"}, {got[1].dtype, got[2].dtype, got[3].dtype})
+    for k = 2, 3 do -- not rounded on the way
+      assert.is_true(flare.allclose(got[k], right[k], {rtol = 1e-5, atol = 1e-5}):item())
+    end
+    assert.is_true(flare.allclose(got[1]:to "f32", right[1], {rtol = 1e-2, atol = 1e-2}):item())
+  end)
+
   it("leaves f64, integers and writing in place alone", function()
     local _ <close> = flare.autocast "bf16"
     local d, i = flare.randn(3, 3, {dtype = "f64"}), flare.ones(3, 3, {dtype = "i64"})
