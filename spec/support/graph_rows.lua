@@ -17,7 +17,12 @@ local function same(a, b)
   if tostring(a.shape) ~= tostring(b.shape) or a.dtype ~= b.dtype then return false end
   if a:numel() == 0 then return true end
   if a.dtype:find "^c" then return same(a:real(), b:real()) and same(a:imag(), b:imag()) end
-  return a:eq(b):logical_or(a:ne(a):logical_and(b:ne(b))):all():item()
+  local equal = a:eq(b):logical_or(a:ne(a):logical_and(b:ne(b)))
+  if not device:find "^sim" and (a.dtype == "f64" or a.dtype:find "^b?f%d") then
+    -- autotuning may choose another kernel after the first call
+    equal = equal:logical_or((a - b):abs():lt(b:abs() * 1e-4 + 1e-5))
+  end
+  return equal:all():item()
 end
 
 local function try(row, sample)
