@@ -234,7 +234,8 @@ while step < last_step do
   if step % 500 == 0 and step < last_step then
     local value = evaluate(model, validation, o, 20000)
     metrics:write{step = step, val_loss = value}
-    bar:print(("step %d: validation loss about %.3f"):format(step, value))
+    bar:print(("step %d: loss %.3f on the first 20,000 characters of the validation text; "
+      .. "the last line has that of the whole"):format(step, value))
     if step % 1000 == 0 then show_sample() end
     save()
   end
