@@ -157,6 +157,13 @@ for _, device in ipairs(devices) do
       assert.truthy(refusal(g, x):find "it is closed")
     end)
 
+    it("takes modules and kernels, too", function()
+      local kernel = flare.kernel(function(a) return a * 2 + 1 end)
+      close(flare.cuda.graph(kernel, x)(x), x * 2 + 1)
+      local net = flare.nn.Linear(8, 2):to(device)
+      close(flare.cuda.graph(net, x)(x), net(x))
+    end)
+
     it("has checkpoints", function()
       local v = randn(8):requires_grad_(true)
       local g = flare.cuda.graph(function(a)

@@ -65,7 +65,9 @@ end
 --   frees its memory
 function graph.new(f, ...)
   local meta = getmetatable(f)
-  if type(f) ~= "function" and not (type(meta) == "table" and meta.__call) then
+  local callable = type(f) == "function" or type(meta) == "table" and meta.__call
+  -- kernels of flare.kernel are userdata, whose metatables scripts cannot see
+  if not callable and (type(f) ~= "userdata" or core.is_tensor(f)) then
     fail("graph: expected a function or a module, got %s",
       core.is_tensor(f) and "a tensor" or type(f))
   end
