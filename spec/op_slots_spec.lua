@@ -58,7 +58,8 @@ end)
 local elementwise = {["runtime/rules/elementwise.c"] = true, ["runtime/modes/complex.c"] = true,
   ["runtime/call/flat.c"] = true, ["runtime/call/call.c"] = true,
   ["runtime/call/integers.c"] = true, ["runtime/expr/order.c"] = true,
-  ["runtime/expr/lower.c"] = true, ["runtime/expr/operator.c"] = true}
+  ["runtime/expr/lower.c"] = true, ["runtime/expr/operator.c"] = true,
+  ["runtime/expr/print.c"] = true}
 
 -- Code whose operands are not those of a row: an expression's.
 local any_row = setmetatable({["kernels/cpu/expr_reduce.c"] = true}, {__index = elementwise})
