@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE 16384 /* elements a thread takes at a time */
+#define PIECE  16384 /* elements a thread takes at a time */
+#define PARTED 64    /* rows that columns sum in their own type */
 
 typedef struct nest { /* one launch, the same for all threads */
   const fl_launch *l;
@@ -26,6 +27,8 @@ typedef struct nest_run { /* a thread's place in it */
   int64_t done; /* elements of the chunk before it */
   const void *value[2 * FL_PROGRAM_VALUES];
   fl_acc *acc; /* n_reduce * width */
+  char *part;  /* sums of columns in their own type, not in acc yet */
+  int64_t parted[FL_TILE_LEAVES]; /* rows in them */
   char *slots, *rows, *spare, *cache;
   char *buffers; /* of the steps that run: slots or rows */
   size_t room;
@@ -175,45 +178,143 @@ static void store_block(nest_run *r, const fl_nest_step *s) {
    from + (size_t)(p * qn) * wide);
 }
 
+static void *instr_place(nest_run *r, const fl_nest_step *s, fl_dtype type) {
+  const fl_nest_plan *n = r->e->n;
+  void *place = NULL;
+  if (s->kept >= 0)
+    return r->cache + (size_t)s->kept * (size_t)(n->passes * n->bp * n->bq) +
+           (size_t)r->done * fl_dtype_size(type);
+  if (s->store >= 0)
+    place = store_place(r, s->store, s->vary, type);
+  return place ? place : r->buffers + (size_t)s->slot * r->room;
+}
+
+/* Row by row: inputs that have one element for each row are spread by the loop
+ * itself. */
+static void run_by_rows(nest_run *r, const fl_nest_step *s, fl_map_loop loop,
+                        const fl_instr *x, char *out) {
+  const fl_program *p = r->e->p;
+  const void *in[3];
+  int step[3];
+  int64_t move[3], size = (int64_t)fl_dtype_size((fl_dtype)x->result);
+  for (int j = 0; j < 3; j++) {
+    int id = s->in[j], v = id < r->e->values ? id : id - r->e->values;
+    int64_t one = (int64_t)fl_dtype_size(fl_program_type(p, v));
+    in[j] = r->value[id];
+    step[j] = s->read[j] & FL_READ_STEP;
+    move[j] = s->read[j] == FL_READ_ALL    ? one * r->qn
+              : s->read[j] == FL_READ_ROWS ? one
+                                           : 0;
+  }
+  for (int64_t k = 0; k < r->pn; k++, out += size * r->qn) {
+    loop(r->qn, out, in, step, x->p, 64);
+    for (int j = 0; j < 3; j++)
+      in[j] = (const char *)in[j] + move[j];
+  }
+}
+
 static void run_instr(nest_run *r, const fl_nest_step *s) {
   const nest *e = r->e;
   const fl_instr *x = &e->p->instrs[s->what];
-  const void *in[3];
-  int step[3], value = e->first + s->what;
-  fl_dtype type = (fl_dtype)x->result;
+  fl_map_loop loop = e->n->loops[s->what];
+  void *out = instr_place(r, s, (fl_dtype)x->result);
   int64_t n = nest_count(r, s->vary);
-  char *out = NULL;
-  if (s->kept >= 0)
-    out = r->cache +
-          (size_t)s->kept * (size_t)(e->n->passes * e->n->bp * e->n->bq) +
-          (size_t)r->done * fl_dtype_size(type);
-  else if (s->store >= 0)
-    out = store_place(r, s->store, s->vary, type);
-  if (!out)
-    out = r->buffers + (size_t)s->slot * r->room;
-  for (int i = 0; i < 3; i++) { /* loops may look at inputs they do not use */
-    int v = x->in[i < x->n_in ? i : 0];
-    uint8_t vary = e->n->vary[v] & FL_VARY_BLOCK;
-    step[i] = vary != 0;
-    in[i] = r->value[vary && vary != s->vary ? e->values + v : v];
+  if (s->by_rows) {
+    run_by_rows(r, s, loop, x, out);
+  } else if (loop) {
+    const void *in[3];
+    int step[3];
+    for (int j = 0; j < 3; j++) {
+      in[j] = r->value[s->in[j]];
+      step[j] = s->read[j];
+    }
+    loop(n, out, in, step, x->p, 64);
+  } else {
+    FL_CPU(convert)
+    (n, (fl_dtype)x->result, out, (fl_dtype)x->type, r->value[s->in[0]]);
   }
-  r->value[value] = out;
-  if (e->n->loops[s->what])
-    e->n->loops[s->what](n, out, in, step, x->p, 64);
+  r->value[e->first + s->what] = out;
+}
+
+static const fl_nest_typed *typed_of(fl_dtype d) {
+  return d == FL_F64 ? &FL_CPU(nest_f64) : &FL_CPU(nest_f32);
+}
+
+/* n elements equal to the first of a reduction, in its own type. */
+static void fill_first(int reduction, fl_dtype d, int64_t n, void *to) {
+  double first = FL_CPU(nest_first)(reduction, d).f;
+  for (int64_t i = 0; i < n; i++)
+    if (d == FL_F64)
+      ((double *)to)[i] = first;
+    else
+      ((float *)to)[i] = (float)first;
+}
+
+static char *direct_place(const nest_run *r, int k) {
+  const fl_nest_plan *n = r->e->n;
+  return r->rows + (size_t)n->row_slot[n->reduce[k]] * n->row_room;
+}
+
+/* Columns that have been summed in their own type go on in a wider one, before
+ * they have summed so much that they lose digits. */
+static void flush_part(nest_run *r, int k) {
+  const nest *e = r->e;
+  const fl_leaf *leaf = &e->t->leaves[e->n->reduce[k]];
+  fl_dtype type = fl_program_type(e->p, e->p->out[leaf->source]);
+  void *part = r->part + (size_t)k * e->n->row_room;
+  if (!r->parted[k])
+    return;
+  FL_CPU(nest_fold)
+  (leaf->reduction, type)(1, 1, e->n->width, r->acc + k * e->n->width, part);
+  r->parted[k] = 0;
+}
+
+static void reduce_columns(nest_run *r, int k, fl_dtype type,
+                           const void *from) {
+  const fl_nest_plan *n = r->e->n;
+  int reduction = r->e->t->leaves[n->reduce[k]].reduction;
+  bool direct = n->direct >> k & 1;
+  void *to = direct ? direct_place(r, k) : r->part + (size_t)k * n->row_room;
+  if (direct || r->parted[k] == 0)
+    fill_first(reduction, type, n->width, to);
+  typed_of(type)->columns[reduction](r->pn, r->qn, to, from);
+  if (direct)
+    return;
+  r->parted[k] += r->pn;
+  if (r->parted[k] >= PARTED)
+    flush_part(r, k);
+}
+
+static void reduce_rows(nest_run *r, const fl_nest_step *s, fl_dtype type,
+                        const void *from) {
+  const nest *e = r->e;
+  int k = s->what, reduction = e->t->leaves[e->n->reduce[k]].reduction;
+  bool direct = e->n->direct >> k & 1;
+  char *to = direct ? direct_place(r, k) : r->part + (size_t)k * e->n->row_room;
+  if (s->dot)
+    typed_of(type)->dot(r->pn, r->qn, to, from, r->value[s->in[1]]);
   else
-    FL_CPU(convert)(n, type, out, (fl_dtype)x->type, in[0]);
+    typed_of(type)->rows[reduction](r->pn, r->qn, to, from);
+  if (!direct)
+    FL_CPU(nest_fold)
+  (reduction, type)(1, 1, r->pn, r->acc + k * e->n->width, to);
 }
 
 static void run_reduce(nest_run *r, const fl_nest_step *s) {
   const nest *e = r->e;
   const fl_nest_plan *n = e->n;
   const fl_leaf *leaf = &e->t->leaves[n->reduce[s->what]];
-  int v = e->p->out[leaf->source];
-  fl_nest_fold fold =
-      FL_CPU(nest_fold)(leaf->reduction, fl_program_type(e->p, v));
-  uint8_t vary = n->vary[v] & FL_VARY_BLOCK;
-  const void *from = r->value[vary == s->vary ? v : e->values + v];
+  fl_dtype type = fl_program_type(e->p, e->p->out[leaf->source]);
+  const void *from = r->value[s->in[0]];
   fl_acc *to = r->acc + s->what * n->width;
+  if (n->typed >> s->what & 1) {
+    if (n->across)
+      reduce_columns(r, s->what, type, from);
+    else
+      reduce_rows(r, s, type, from);
+    return;
+  }
+  fl_nest_fold fold = FL_CPU(nest_fold)(leaf->reduction, type);
   if (n->across)
     fold(1, r->pn, r->qn, to, from);
   else
@@ -270,7 +371,13 @@ static void nest_start(nest_run *r, const nest *e, char *cache) {
   r->spare = r->slots + (size_t)n->slots * n->room;
   r->rows = r->spare + n->room;
   r->acc = (fl_acc *)(void *)(r->rows + (size_t)n->rows * n->row_room);
+  r->part = r->rows + (size_t)(n->rows + n->n_reduce) * n->row_room;
   r->cache = cache;
+  for (int k = 0; k < n->n_reduce; k++) {
+    r->parted[k] = 0;
+    if (n->direct >> k & 1)
+      r->value[n->reduce[k]] = direct_place(r, k);
+  }
   for (int k = 0; k < e->p->n_const; k++)
     r->value[e->p->n_in + k] = &n->cell[k];
 }
@@ -321,6 +428,8 @@ static void run_blocks(nest_run *r, int phase, int64_t begin, int64_t end) {
     run_steps(r, &n->block[phase]);
     r->done += r->pn * r->qn;
   }
+  for (int k = 0; k < n->n_reduce; k++)
+    flush_part(r, k);
 }
 
 static bool is_of_phase(const nest *e, int k, int phase) {
@@ -331,12 +440,13 @@ static bool is_of_phase(const nest *e, int k, int phase) {
 static void clear_acc(const nest *e, int phase, fl_acc *acc) {
   const fl_nest_plan *n = e->n;
   for (int k = 0; k < n->n_reduce; k++) {
+    if (n->direct >> k & 1 || !is_of_phase(e, k, phase + 1))
+      continue;
     const fl_leaf *x = &e->t->leaves[n->reduce[k]];
     fl_acc first = FL_CPU(nest_first)(
         x->reduction, fl_program_type(e->p, e->p->out[x->source]));
-    if (is_of_phase(e, k, phase + 1))
-      for (int64_t i = 0; i < n->width; i++)
-        acc[k * n->width + i] = first;
+    for (int64_t i = 0; i < n->width; i++)
+      acc[k * n->width + i] = first;
   }
 }
 
@@ -345,11 +455,11 @@ static void take_acc(nest_run *r, int phase, const fl_acc *acc) {
   const nest *e = r->e;
   const fl_nest_plan *n = e->n;
   for (int k = 0; k < n->n_reduce; k++) {
+    if (n->direct >> k & 1 || !is_of_phase(e, k, phase))
+      continue;
     int leaf = n->reduce[k];
     fl_dtype from = fl_program_type(e->p, e->p->out[e->t->leaves[leaf].source]);
     char *to = r->rows + (size_t)n->row_slot[leaf] * n->row_room;
-    if (!is_of_phase(e, k, phase))
-      continue;
     FL_CPU(convert)
     (n->across ? r->qn : r->pn, (fl_dtype)e->p->in_type[leaf], to,
      fl_dtype_is_float(from) ? FL_F64 : FL_I64, acc + k * n->width);

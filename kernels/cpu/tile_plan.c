@@ -8,6 +8,9 @@
 #define NEAR    32768 /* bytes of the buffers together, if blocks stay long */
 #define SEGMENT 16384 /* elements of a cut of a chunk */
 #define FEW     64    /* chunks that are cut */
+#define BY_ROWS                                                                \
+  64 /* elements along Q from which rows are computed one by one               \
+      */
 
 typedef struct maker {
   const fl_launch *l;
@@ -23,8 +26,8 @@ typedef struct maker {
   int now, n_slots;
   size_t cached; /* bytes of the cache for each element */
   uint8_t full;  /* FL_VARY_BLOCK's bits that blocks have */
-  bool used[FL_TILE_LEAVES];
   bool too_long;
+  uint16_t uses[FL_PROGRAM_VALUES]; /* of a value: how often it is read */
   /* of values, then of them spread */
   uint8_t made[2 * FL_PROGRAM_VALUES];
   int16_t made_by[FL_PROGRAM_VALUES], slot[2 * FL_PROGRAM_VALUES],
@@ -308,12 +311,19 @@ static bool keep_value(maker *m, int v) {
 
 static void want(maker *m, int v);
 
+/* What an instruction reads that gives a value for `to`: v, or v spread. Rows
+ * of a block that are long enough are computed one by one instead. */
+static int read_by_instr(const maker *m, int v, uint8_t to) {
+  const fl_nest_plan *n = m->n;
+  uint8_t vary = vary_block(m, v);
+  bool by_rows = n->bp > 1 && n->bq >= BY_ROWS;
+  return vary == to || vary == 0 || by_rows ? v : m->values + v;
+}
+
 /* v for every element of the block; its number among the values. */
 static int want_spread(maker *m, int v, uint8_t to) {
-  int id = v;
+  int id = read_by_instr(m, v, to);
   want(m, v);
-  if (vary_block(m, v) != to && vary_block(m, v) != 0)
-    id = m->values + v;
   if (id != v && (m->made[id] != m->now && !(m->whole && m->made[id]))) {
     add_step(m, FL_NEST_SPREAD, v, to);
     m->made[id] = (uint8_t)m->now;
@@ -360,7 +370,7 @@ static void want(maker *m, int v) {
 static void want_row(maker *m, int v, int phase) {
   fl_nest_plan *n = m->n;
   if (n->vary[v] & FL_VARY_INNER || n->phase[v] != phase || m->made[v] ||
-      (v < m->p->n_in && !m->used[v]))
+      (v < m->p->n_in && !m->uses[v]))
     return;
   m->made[v] = 1;
   if (v < m->p->n_in) {
@@ -390,6 +400,23 @@ static int phase_of_store(const maker *m, int k) {
   return n->over[k] ? n->phases - 1 : n->phase[v];
 }
 
+static bool is_typed(const maker *m, int k) {
+  const fl_leaf *x = &m->t->leaves[m->n->reduce[k]];
+  return fl_dtype_is_float(fl_program_type(m->p, m->p->out[x->source])) &&
+         x->reduction != FL_REDUCE_PROD;
+}
+
+/* Whether a reduction is a sum of products that nothing else reads. */
+static bool is_dot(const maker *m, int k) {
+  const fl_leaf *x = &m->t->leaves[m->n->reduce[k]];
+  int v = m->p->out[x->source];
+  const fl_instr *mul = v < m->first ? NULL : &m->p->instrs[v - m->first];
+  return mul && mul->row == FL_ROW_mul && x->reduction == FL_REDUCE_SUM &&
+         is_typed(m, k) && !m->n->across && !m->p->separate &&
+         m->uses[v] == 1 && vary_block(m, mul->in[0]) == m->full &&
+         vary_block(m, mul->in[1]) == m->full;
+}
+
 static void list_steps(maker *m) {
   fl_nest_plan *n = m->n;
   const fl_tile *t = m->t;
@@ -407,8 +434,13 @@ static void list_steps(maker *m) {
       int v = m->p->out[t->leaves[n->reduce[k]].source];
       if (n->phase[v] != phase)
         continue;
-      want_everywhere(m, v);
-      add_step(m, FL_NEST_REDUCE, k, m->full);
+      bool dot = is_dot(m, k);
+      if (dot)
+        for (int j = 0; j < 2; j++)
+          want(m, m->p->instrs[v - m->first].in[j]);
+      else
+        want_everywhere(m, v);
+      add_step(m, FL_NEST_REDUCE, k, m->full)->dot = dot;
     }
     for (int k = 0; k < t->n_stores; k++)
       if (phase_of_store(m, k) == phase)
@@ -436,16 +468,19 @@ static int step_reads(const maker *m, const fl_nest_step *s, int *in) {
     in[0] = in[0] < 0 ? -1 : m->p->out[in[0]];
     return in[0] >= 0;
   case FL_NEST_INSTR:
-    for (int j = 0; j < m->p->instrs[s->what].n_in; j++) {
-      in[j] = m->p->instrs[s->what].in[j];
-      uint8_t vary = vary_block(m, in[j]);
-      in[j] += vary && vary != s->vary ? m->values : 0;
-    }
+    for (int j = 0; j < m->p->instrs[s->what].n_in; j++)
+      in[j] = read_by_instr(m, m->p->instrs[s->what].in[j], s->vary);
     return m->p->instrs[s->what].n_in;
   case FL_NEST_SPREAD:
     in[0] = s->what;
     return 1;
   case FL_NEST_REDUCE:
+    if (s->dot) {
+      const fl_leaf *x = &t->leaves[m->n->reduce[s->what]];
+      for (int j = 0; j < 2; j++)
+        in[j] = m->p->instrs[m->p->out[x->source] - m->first].in[j];
+      return 2;
+    } /* fall through */
   case FL_NEST_STORE:
     in[0] = s->kind == FL_NEST_STORE ? t->stores[s->what].value
                                      : t->leaves[m->n->reduce[s->what]].source;
@@ -553,6 +588,27 @@ static void find_copied(maker *m) {
   n->copied = stored & over;
 }
 
+/* What tile.c needs to know of each step that computes. */
+static void bind_steps(maker *m) {
+  fl_nest_plan *n = m->n;
+  for (int i = 0; i < n->n_steps; i++) {
+    fl_nest_step *s = &n->steps[i];
+    int in[3] = {0}, count = 0;
+    if (s->kind == FL_NEST_INSTR || s->kind == FL_NEST_REDUCE)
+      count = step_reads(m, s, in);
+    for (int j = 0; j < 3; j++) { /* loops may look at inputs they do not use */
+      int id = in[j < count ? j : 0];
+      uint8_t vary = id < m->values ? vary_block(m, id) : s->vary;
+      s->in[j] = (int16_t)id;
+      s->read[j] = vary ? FL_READ_ALL : FL_READ_ONE;
+      if (vary && vary != s->vary) {
+        s->by_rows = true;
+        s->read[j] = vary & FL_VARY_P ? FL_READ_ROWS : FL_READ_LINE;
+      }
+    }
+  }
+}
+
 /* --- all of it --- */
 
 static void find_constants(maker *m) {
@@ -571,13 +627,16 @@ static void find_constants(maker *m) {
       n->wide = 8;
   for (int k = 0; k < m->p->n_instr; k++)
     for (int j = 0; j < m->p->instrs[k].n_in; j++)
-      if (m->p->instrs[k].in[j] < m->p->n_in)
-        m->used[m->p->instrs[k].in[j]] = true;
-  for (int k = 0; k < m->p->n_out; k++)
-    if (m->p->out[k] < m->p->n_in)
-      m->used[m->p->out[k]] = true;
+      m->uses[m->p->instrs[k].in[j]]++;
+  for (int x = 0; x < m->p->n_in; x++) {
+    int of = is_reduce(m, x) ? m->t->leaves[x].source : m->t->leaves[x].mask;
+    if (of >= 0)
+      m->uses[m->p->out[of]]++;
+  }
+  for (int k = 0; k < m->t->n_stores; k++)
+    m->uses[m->p->out[m->t->stores[k].value]]++;
   for (int x = 0; x < m->p->n_in; x++)
-    if (is_reduce(m, x) && m->used[x])
+    if (is_reduce(m, x) && m->uses[x])
       n->reduce[n->n_reduce++] = (uint8_t)x;
 }
 
@@ -596,15 +655,23 @@ static void plan_blocks(maker *m, int64_t most) {
   list_steps(m);
   if (m->too_long)
     return;
+  n->typed = n->direct = 0;
+  for (int k = 0; k < n->n_reduce; k++) {
+    int leaf = n->reduce[k], of = m->p->out[m->t->leaves[leaf].source];
+    bool same = m->p->in_type[leaf] == fl_program_type(m->p, of);
+    n->typed |= (uint64_t)is_typed(m, k) << k;
+    n->direct |= (uint64_t)(is_typed(m, k) && same && m->whole) << k;
+  }
   if (m->whole)
     give_slots(m, n->block[0].begin, n->block[n->phases - 1].end);
   else
     for (int k = 0; k < n->phases; k++)
       give_slots(m, n->block[k].begin, n->block[k].end);
+  bind_steps(m);
   n->room = ((size_t)(n->bp * n->bq) * n->wide + 63) / 64 * 64;
   n->row_room = ((size_t)n->width * 8 + 63) / 64 * 64;
   n->arena = (size_t)(n->slots + 1) * n->room + n->room +
-             (size_t)(n->rows + n->n_reduce) * n->row_room;
+             (size_t)(n->rows + 2 * n->n_reduce) * n->row_room;
   n->cache = m->cached * (size_t)(n->passes * n->bp * n->bq);
 }
 

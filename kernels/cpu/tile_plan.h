@@ -39,7 +39,21 @@ typedef struct fl_nest_step {
   int16_t slot;  /* buffer of the result; -1: none */
   int16_t store; /* INSTR: the store that may be its buffer, or -1 */
   int32_t kept;  /* bytes from the cache's begin for each element; -1: none */
+  /* INSTR, REDUCE: what it reads, numbers of values (those spread come after
+   * all others), and how (FL_READ_). */
+  int16_t in[3];
+  uint8_t read[3];
+  bool by_rows; /* INSTR: one row of the block after the other */
+  bool dot;     /* REDUCE: sums products of in[0] and in[1] */
 } fl_nest_step;
+
+enum {
+  FL_READ_ONE,  /* one element for the whole block */
+  FL_READ_ALL,  /* as many as the block has */
+  FL_READ_ROWS, /* one for each row */
+  FL_READ_LINE, /* one row, for all rows */
+  FL_READ_STEP = 1
+};
 
 typedef struct fl_nest_list {
   int begin, end; /* of steps */
@@ -63,6 +77,8 @@ typedef struct fl_nest_plan {
   uint8_t phase[FL_PROGRAM_VALUES], vary[FL_PROGRAM_VALUES];
   int16_t row_slot[FL_PROGRAM_VALUES];
   uint8_t reduce[FL_TILE_LEAVES]; /* the leaves that are reductions */
+  uint64_t typed;                 /* reductions in the type of their values */
+  uint64_t direct; /* those of one block, into the leaf's own buffer */
   fl_nest_place leaf[FL_TILE_LEAVES], store[FL_TILE_STORES];
   uint64_t over[FL_TILE_STORES]; /* leaves that lie where it writes */
   uint64_t copied;               /* leaves that are never used in place */
@@ -87,5 +103,18 @@ typedef void (*fl_nest_fold)(int64_t groups, int64_t rows, int64_t width,
                              fl_acc *to, const void *from);
 fl_nest_fold FL_CPU(nest_fold)(int reduction, fl_dtype type);
 fl_acc FL_CPU(nest_first)(int reduction, fl_dtype type);
+
+/* --- tile_reduce_typed.c: in the type of the values --- */
+
+typedef struct fl_nest_typed { /* by fl_reduction; NULL: none */
+  /* of `rows` rows of n values, at most FL_NEST_BLOCK: one result each */
+  void (*rows[5])(int64_t rows, int64_t n, void *to, const void *from);
+  /* `rows` rows into `width` accumulators */
+  void (*columns[5])(int64_t rows, int64_t width, void *to, const void *from);
+  /* sums of products */
+  void (*dot)(int64_t rows, int64_t n, void *to, const void *from,
+              const void *by);
+} fl_nest_typed;
+extern const fl_nest_typed FL_CPU(nest_f32), FL_CPU(nest_f64);
 
 #endif
