@@ -78,7 +78,8 @@ typedef struct emitting {
   fuse *f;
   const fuse_group *g;
   int n_dims, n_inner, order[FL_TILE_DIMS]; /* of the nest's dims */
-  int n_in, n_out;                          /* operands */
+  int64_t size[FL_TILE_DIMS];
+  int n_in, n_out; /* operands */
   fli_fused_operand operands[FL_TILE_OPERANDS];
   int n_leaves;
   fl_leaf leaves[FL_TILE_LEAVES];
@@ -89,15 +90,73 @@ typedef struct emitting {
   fli_graph graph;
 } emitting;
 
-/* Outer dims, then inner ones; dims of one element are left out. */
-static void emit_dims(emitting *m) {
+/* Whether elements lie closer together along dim a of the nest than along dim
+ * b: most accesses decide, results count double. */
+static bool emit_closer(const fuse_group *g, const uint8_t *used, int a,
+                        int b) {
+  int votes = 0;
+  for (int k = 0; k < g->n_written + g->n_leaves; k++) {
+    const fl_form *at =
+        k < g->n_written ? &g->written[k].at : &g->leaves[k - g->n_written].at;
+    int64_t x = at->coef[a], y = at->coef[b];
+    if (k >= g->n_written && (g->leaves[k - g->n_written].slot < 0 ||
+                              !used[g->leaves[k - g->n_written].node]))
+      continue;
+    if (x > 0 && y > 0 && x != y)
+      votes += (x < y ? -1 : 1) * (k < g->n_written ? 2 : 1);
+  }
+  return votes < 0;
+}
+
+/* Whether every access goes through dims k - 1 and k as through one. */
+static bool emit_merges(const emitting *m, const uint8_t *used, int k) {
   const fuse_group *g = m->g;
-  for (int turn = 0; turn < 2; turn++)
-    for (int i = 0; i < g->nest.n; i++)
-      if (g->nest.size[i] > 1 && (int)(g->inner >> i & 1) == turn) {
-        m->order[m->n_dims++] = i;
-        m->n_inner += turn;
-      }
+  int a = m->order[k - 1], b = m->order[k];
+  for (int i = 0; i < g->n_written; i++)
+    if (g->written[i].at.coef[a] != g->written[i].at.coef[b] * m->size[k])
+      return false;
+  for (int i = 0; i < g->n_leaves; i++) {
+    const fuse_leaf *x = &g->leaves[i];
+    if (used[x->node] && x->kind != FL_LEAF_REDUCE &&
+        x->at.coef[a] != x->at.coef[b] * m->size[k])
+      return false;
+  }
+  return true;
+}
+
+/* Dims k - 1 and k become one. */
+static void emit_merge(emitting *m, int k) {
+  m->n_inner -= k >= m->n_dims - m->n_inner;
+  m->order[k - 1] = m->order[k];
+  m->size[k - 1] *= m->size[k];
+  for (int i = k; i + 1 < m->n_dims; i++) {
+    m->order[i] = m->order[i + 1];
+    m->size[i] = m->size[i + 1];
+  }
+  m->n_dims--;
+}
+
+/* Outer dims, then inner ones, each in the order of memory, so that what lies
+ * side by side is last; dims of one element are left out. */
+static void emit_dims(emitting *m, const uint8_t *used) {
+  const fuse_group *g = m->g;
+  for (int turn = 0; turn < 2; turn++) {
+    int first = m->n_dims;
+    for (int i = 0; i < g->nest.n; i++) {
+      if (g->nest.size[i] == 1 || (int)(g->inner >> i & 1) != turn)
+        continue;
+      int at = m->n_dims++;
+      for (; at > first && emit_closer(g, used, m->order[at - 1], i); at--)
+        m->order[at] = m->order[at - 1];
+      m->order[at] = i;
+      m->n_inner += turn;
+    }
+  }
+  for (int k = 0; k < m->n_dims; k++)
+    m->size[k] = g->nest.size[m->order[k]];
+  for (int k = m->n_dims - 1; k > 0; k--)
+    if (k != m->n_dims - m->n_inner && emit_merges(m, used, k))
+      emit_merge(m, k);
 }
 
 static fl_form emit_form(const emitting *m, const fl_form *at) {
@@ -163,6 +222,7 @@ static fl_status emit_graph(emitting *m) {
   for (int k = 0; k < g->n_written; k++)
     used[g->written[k].value.i] = 1;
   emit_used(g, used);
+  emit_dims(m, used);
   m->graph.nodes =
       fli_malloc(m->f->rt, (size_t)g->graph.n * sizeof *g->graph.nodes);
   if (!m->graph.nodes)
@@ -231,7 +291,7 @@ static fl_status emit_tile(emitting *m, fli_step *x) {
     stores[k].at = emit_form(m, &w->at);
   }
   for (int i = 0; i < m->n_dims; i++)
-    q.shape[i] = g->nest.size[m->order[i]];
+    q.shape[i] = m->size[i];
   for (int k = 0; k < m->n_in + m->n_out; k++)
     dtypes[k] = m->operands[k].meta.dtype;
   q.n_out = m->n_values;
@@ -249,13 +309,12 @@ static fl_status emit_tile(emitting *m, fli_step *x) {
 }
 
 /* An operand of an expression has a shape and strides of its own. */
-static void emit_strided(emitting *m, const fuse_group *g, const fl_form *at,
-                         fli_fused_operand *o) {
+static void emit_strided(emitting *m, const fl_form *at, fli_fused_operand *o) {
   fl_form y = emit_form(m, at);
   o->offset = y.offset;
   o->meta.ndim = m->n_dims;
   for (int i = 0; i < m->n_dims; i++) {
-    o->meta.shape[i] = y.coef[i] ? g->nest.size[m->order[i]] : 1;
+    o->meta.shape[i] = y.coef[i] ? m->size[i] : 1;
     o->stride[i] = y.coef[i];
   }
 }
@@ -284,7 +343,7 @@ static fl_status emit_expression(emitting *m, fli_step *x) {
     of[k].meta.ndim = m->n_dims;
     for (int i = 0; i < m->n_dims; i++) {
       int64_t c = m->leaves[k].at.coef[i];
-      of[k].meta.shape[i] = c ? g->nest.size[m->order[i]] : 1;
+      of[k].meta.shape[i] = c ? m->size[i] : 1;
       of[k].stride[i] = c;
     }
   }
@@ -297,9 +356,9 @@ static fl_status emit_expression(emitting *m, fli_step *x) {
     memset(o, 0, sizeof *o);
     o->slot = w->slot;
     o->meta.dtype = dtypes[k] = w->dtype;
-    emit_strided(m, g, &w->at, o);
+    emit_strided(m, &w->at, o);
     for (int i = 0; i < m->n_dims; i++)
-      o->meta.shape[i] = g->nest.size[m->order[i]];
+      o->meta.shape[i] = m->size[i];
     out[k] = fli_node_value(m->at[w->value.i]);
   }
   fli_op_request q = {.name = "fused",
@@ -327,7 +386,6 @@ static fl_status emit_group(fuse *f, const fuse_group *g) {
     m->f = f;
     m->g = g;
     fli_graph_open(&m->graph, f->rt);
-    emit_dims(m);
     s = emit_graph(m);
     if (s == FL_OK)
       s = emit_is_expression(m) ? emit_expression(m, &x) : emit_tile(m, &x);
