@@ -164,6 +164,7 @@ static fl_status fuse_all(fuse *f) {
   for (uint32_t i = 0; i < f->w->n && !f->status; i++) {
     if (!f->runs[i])
       continue;
+    f->now = i;
     if (fli_fuse_can(f, &f->w->entries[i]))
       add_fusable(f, i);
     else

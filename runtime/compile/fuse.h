@@ -60,6 +60,7 @@ typedef struct fuse {
   fli_plan *p;
   fl_runtime *rt;
   fl_status status; /* the first failure */
+  uint32_t now;     /* the launch that is being added */
   bool tiles;       /* the backend has the kernel */
   bool *runs;       /* launches whose results are needed */
   fli_arg *args;    /* the window's operands, without equal results */

@@ -8,6 +8,7 @@
 #define ROW_MOST   32768
 #define ROWS_LEAST 16
 #define ROW_SHORT  4096 /* by one block, even if the rows are few */
+#define ROW_COLUMN 512  /* across memory: rows are columns of a matrix */
 
 /* --- which launches can be fused --- */
 
@@ -96,6 +97,17 @@ static bool group_cut(void *context, int dim, int64_t inner) {
   return true;
 }
 
+typedef struct joining {
+  fuse *f;
+  fuse_group *g;
+  int i; /* of the group */
+  uint32_t entry;
+  const fli_entry *e;
+  fl_form of[FL_MAX_DIMS];
+  fl_form out[FL_MAX_OUT];
+  uint32_t inner; /* of the group afterwards */
+} joining;
+
 static uint32_t dims_used(const fli_nest *nest, const fl_form *of, int n) {
   uint32_t used = 0;
   for (int i = 0; i < n; i++)
@@ -173,17 +185,6 @@ static bool coordinates_of(const fuse *f, fuse_group *g, const fli_entry *e,
 
 /* --- joining --- */
 
-typedef struct joining {
-  fuse *f;
-  fuse_group *g;
-  int i; /* of the group */
-  uint32_t entry;
-  const fli_entry *e;
-  fl_form of[FL_MAX_DIMS];
-  fl_form out[FL_MAX_OUT];
-  uint32_t inner; /* of the group afterwards */
-} joining;
-
 /* The access of result k of a row with a body: of the whole shape, or of the
  * dims that are kept. */
 static bool out_access(joining *j, int k, uint32_t reduced) {
@@ -210,11 +211,32 @@ static bool out_access(joining *j, int k, uint32_t reduced) {
   return true;
 }
 
-static bool rows_are_tall(const fuse_group *g, uint32_t inner) {
+/* Whether elements of a row lie further apart than rows, by the results that
+ * the group writes and the operands of the launch. */
+static bool rows_are_columns(const joining *j, uint32_t inner) {
+  const fuse_group *g = j->g;
+  int64_t least[2] = {INT64_MAX, INT64_MAX}; /* strides across rows, in one */
+  const fl_meta *space = fli_fuse_space(j->f, j->e);
+  for (int k = -1; k < g->n_written; k++) {
+    fl_form at = k < 0 ? fli_fuse_access(fli_fuse_arg(j->f, j->e->arg), j->of,
+                                         space->ndim)
+                       : g->written[k].at;
+    for (int i = 0; i < g->nest.n; i++) {
+      int64_t *to = &least[inner >> i & 1];
+      if (at.coef[i] > 0 && at.coef[i] < *to && g->nest.size[i] > 1)
+        *to = at.coef[i];
+    }
+  }
+  return least[0] < least[1];
+}
+
+static bool rows_are_tall(const joining *j, uint32_t inner) {
+  const fuse_group *g = j->g;
   int64_t rows = 1, row = 1;
   for (int i = 0; i < g->nest.n; i++)
     *(inner >> i & 1 ? &row : &rows) *= g->nest.size[i];
-  return row > ROW_MOST || (rows < ROWS_LEAST && row > ROW_SHORT);
+  return row > ROW_MOST || (rows < ROWS_LEAST && row > ROW_SHORT) ||
+         (row > ROW_COLUMN && rows_are_columns(j, inner));
 }
 
 /* Tall rows are reduced once, and only results by row are written. */
@@ -256,7 +278,7 @@ static bool loops_fit(joining *j) {
         (g->inner && g->inner != inner))
       return false;
     j->inner = inner;
-    g->tall = rows_are_tall(g, inner);
+    g->tall = rows_are_tall(j, inner);
     for (int k = 0; k < g->n_written && g->tall; k++)
       if (dims_used(&g->nest, &g->written[k].at, 1) & inner)
         return false;

@@ -176,9 +176,13 @@ static void value_back(fuse_group *g, value_state s) {
   g->n_values = s.values;
 }
 
+#define FAR 64 /* launches: memory that nothing reads any more may be free */
+
 /* Bytes that loads added since then read for an element of the nest; operands
- * that are much smaller than it stay in caches. */
-static size_t bytes_since(const fuse_group *g, int leaves) {
+ * that are much smaller than it stay in caches. Memory that lives on because of
+ * it counts twice. */
+static size_t bytes_since(const fuse *f, const fuse_group *g, int leaves,
+                          uint32_t time) {
   size_t bytes = 0;
   for (int k = leaves; k < g->n_leaves; k++) {
     const fuse_leaf *x = &g->leaves[k];
@@ -188,18 +192,23 @@ static size_t bytes_since(const fuse_group *g, int leaves) {
     for (int i = 0; i < g->nest.n; i++)
       if (x->at.coef[i] == 0)
         repeats *= g->nest.size[i];
-    if (repeats < 8)
-      bytes += fl_dtype_size(x->dtype);
+    if (repeats >= 8)
+      continue;
+    const fli_slot *slot = &f->w->slots[x->slot];
+    bool freed = slot->made && !f->p->held[x->slot] && slot->last + FAR < time;
+    bytes += fl_dtype_size(x->dtype) << freed;
   }
   return bytes;
 }
 
 static bool worth_again(const fuse *f, const fuse_group *g, int slot,
                         fl_dtype dtype, value_state s) {
+  uint32_t now = f->now;
   size_t saved = fl_dtype_size(dtype);
   if (!fli_fuse_stays(f, slot) && !f->opaque[slot])
     saved *= 2; /* it is not even written */
-  return g->graph.n - s.nodes <= AGAIN && bytes_since(g, s.leaves) <= saved;
+  return g->graph.n - s.nodes <= AGAIN &&
+         bytes_since(f, g, s.leaves, now) <= saved;
 }
 
 /* The element `at` of the slot as launch `def` has written it, computed again
