@@ -63,7 +63,6 @@ typedef struct fl_store {
   fl_form at;
 } fl_store;
 
-typedef struct fl_tile fl_tile;
 struct fl_tile {
   uint64_t hash;             /* of all of it, the operands' dtypes included */
   const fl_program *body;    /* n_in leaves; `out`: the values that leaves and

@@ -106,6 +106,6 @@ for name in ("flush holders limit reset_peak stats"):gmatch "%S+" do
 end
 public.memory = require "flare.lazy"("flare.memory", public.memory, {})
 
-if os.getenv "FLARE_COMPILE" then require "flare.compile" end -- for its setting "all"
+if os and os.getenv "FLARE_COMPILE" then require "flare.compile" end -- for its setting "all"
 
 return require "flare.lazy"("flare", flare, files, public)
