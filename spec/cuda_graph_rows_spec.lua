@@ -3,7 +3,7 @@ local fakes = require "spec.support.fakes"
 local tree = require "spec.support.tree"
 
 -- Rows that draw random numbers, and those whose result's shape or bounds depend on values.
-local random = "attention bernoulli cauchy dropout exponential gamma geometric log_normal "
+local random = "bernoulli cauchy dropout exponential gamma geometric log_normal "
   .. "multinomial poisson rand randint randn randperm"
 local reading = "bincount histc histogram masked_select nonzero unique unique_consecutive"
 -- Rows that a GPU computes on the host, or by steps whose number depends on values.

@@ -98,6 +98,17 @@ for _, device in ipairs(devices) do
       end
     end)
 
+    it("has attention that drops nothing", function()
+      local q = randn(2, 4, 3, 8)
+      local function f(a) return flare.attention(a, a, a) end
+      local g = flare.cuda.graph(f, q)
+      local other = randn(2, 4, 3, 8)
+      close(g(other), f(other))
+      assert.truthy(refusal(flare.cuda.graph, function(a)
+        return flare.attention(a, a, a, {dropout = 0.5})
+      end, q):find("attention: a graph cannot capture random numbers", 1, true))
+    end)
+
     it("keeps its memory to itself, and what it reads alive", function()
       local scale = flare.full({4, 8}, 3, {device = device})
       local g = flare.cuda.graph(function(a)

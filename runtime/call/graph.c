@@ -36,16 +36,19 @@ static fl_graph *graph_captured(fl_runtime *rt) {
 
 /* --- calls during a capture --- */
 
-/* Whether the call takes numbers from a generator. */
-static bool graph_draws(const fl_call *c) {
-  const fl_op_info *info = &c->op->info;
-  for (int i = 0; i < info->n_params && info->random; i++) {
-    const fl_param *p = &info->params[i];
-    if (p->kind == FL_P_RNG && p->slot < c->n_in && !c->in[p->slot].tensor &&
-        c->in[p->slot].dtype == FL_NODTYPE)
-      return true;
-  }
-  return false;
+/* The call, which must not draw random numbers: whether it does is known when
+ * its generator has moved on. */
+static fl_status graph_call(fl_runtime *rt, const fl_call *c) {
+  fl_generator *g = c->generator ? c->generator : &rt->generator;
+  uint64_t offset = g->offset;
+  fl_status s = fli_call_below(rt, c, FLI_MODE_CAPTURE);
+  if (g->offset == offset)
+    return s;
+  g->offset = offset;
+  for (int k = 0; k < c->op->info.n_out && s == FL_OK; k++)
+    fl_tensor_release(c->out[k]);
+  return fli_capture_fails(
+      rt, "random numbers: every run would draw the same ones");
 }
 
 bool fli_mode_capture(fl_runtime *rt, const fl_call *c, fl_status *status) {
@@ -59,14 +62,11 @@ bool fli_mode_capture(fl_runtime *rt, const fl_call *c, fl_status *status) {
     k->op = c->op->info.name;
   if (c->op->info.collective)
     *status = fli_capture_fails(rt, "collectives");
-  else if (graph_draws(c))
-    *status = fli_capture_fails(
-        rt, "random numbers: every run would draw the same ones");
   else if (fli_rehearse_differs(rt, c))
     *status = fli_capture_fails(rt, "a number that changes from run to run: "
                                     "every run would use the same one");
   else if (outermost)
-    *status = fli_call_below(rt, c, FLI_MODE_CAPTURE);
+    *status = graph_call(rt, c);
   else
     return false;
   if (outermost && rt->capture == k)
