@@ -45,7 +45,7 @@ end
 
 local function matches(folders, pattern, except)
   local found = {}
-  for _, path in ipairs(tree.files(folders, ".c", ".h", ".inc", ".def")) do
+  for _, path in ipairs(tree.files(folders, ".c", ".h", ".def")) do
     if not (except and path:find(except)) then
       for hit in code(path):gmatch(pattern) do found[#found + 1] = path .. ": " .. hit end
     end
@@ -56,7 +56,7 @@ end
 describe("layering", function()
   it("lets each folder include only what is below it", function()
     local offences = {}
-    for _, path in ipairs(tree.files("runtime kernels lua repl", ".c", ".h", ".inc")) do
+    for _, path in ipairs(tree.files("runtime kernels lua repl", ".c", ".h")) do
       for include in tree.read(path):gmatch '#%s*include%s+"(.-)"' do
         local to = resolve(path, include)
         if not allowed(path, to) then offences[#offences + 1] = path .. " includes " .. to end
@@ -102,7 +102,7 @@ describe("layering", function()
     for name in pairs(listed) do
       if not rows[name] then offences[#offences + 1] = "no row for FL_COLLECTIVE " .. name end
     end
-    for _, path in ipairs(tree.files("runtime kernels", ".c", ".h", ".inc")) do
+    for _, path in ipairs(tree.files("runtime kernels", ".c", ".h")) do
       local source = tree.read(path)
       if source:find 'str%w+%s*%([^;]*"comm_' then
         offences[#offences + 1] = path .. " finds collectives by their prefix"

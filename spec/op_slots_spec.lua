@@ -79,7 +79,7 @@ local function none(offences)
 end
 
 local function sources()
-  return tree.files("runtime kernels", ".c", ".h", ".inc")
+  return tree.files("runtime kernels", ".c", ".h")
 end
 
 describe("positions in the sources", function()

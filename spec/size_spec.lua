@@ -4,7 +4,7 @@
 local tree = require "spec.support.tree"
 
 local ceilings = { -- lines, by the first pattern that fits the path
-  {"%.h$", 600}, {"%.[c]$", 800}, {"%.inc$", 800}, {"%.def$", 800}, {"%.cuh?$", 900},
+  {"%.h$", 600}, {"%.[c]$", 800}, {"%.def$", 800}, {"%.cuh?$", 900},
   {"^spec/.*%.lua$", 500}, {"%.lua$", 400},
 }
 local longest_function = 80
@@ -56,7 +56,7 @@ local function functions(text)
 end
 
 local sources = tree.files("runtime kernels lua repl stdlib examples bench spec",
-  ".c", ".h", ".inc", ".def", ".cu", ".cuh", ".lua")
+  ".c", ".h", ".def", ".cu", ".cuh", ".lua")
 
 describe("size", function()
   it("of every file stays under its ceiling", function()
@@ -82,7 +82,7 @@ describe("size", function()
 
   it("of every function in C and CUDA C++ stays under " .. longest_function .. " lines", function()
     local over, found = {}, 0
-    for _, path in ipairs(tree.files("runtime kernels lua repl", ".c", ".inc", ".cu", ".cuh")) do
+    for _, path in ipairs(tree.files("runtime kernels lua repl", ".c", ".cu", ".cuh")) do
       local text = tree.read(path)
       for _, f in ipairs(functions(text)) do
         found = found + 1
@@ -97,7 +97,7 @@ describe("size", function()
 
   it("of every C line stays within 80 columns", function()
     local over = {}
-    for _, path in ipairs(tree.files("runtime kernels lua repl", ".c", ".h", ".inc")) do
+    for _, path in ipairs(tree.files("runtime kernels lua repl", ".c", ".h")) do
       local number = 0
       for line in tree.read(path):gmatch "([^\n]*)\n" do
         number = number + 1

@@ -1,6 +1,6 @@
 /* What the files of the matrix product share: the product as a record, with
- * something to be done to each finished block of C, for one thread (gemm_f32.c,
- * gemm_f64.c) and for all of them (gemm.c). */
+ * something to be done to each finished block of C, for one thread
+ * (gemm_typed.c) and for all of them (gemm.c). */
 #ifndef FL_CPU_GEMM_H
 #define FL_CPU_GEMM_H
 
@@ -61,9 +61,9 @@ void FL_CPU(pack_f64)(bool tb, int64_t n, int64_t k, const void *b, int64_t ldb,
                       void *to);
 /* C (m x n): how far each row of A (m x k) is from each of B (n x k). */
 void FL_CPU(pairwise_f32)(int64_t m, int64_t n, int64_t k, const void *a,
-                       const void *b, void *c, int64_t ldc);
+                          const void *b, void *c, int64_t ldc);
 void FL_CPU(pairwise_f64)(int64_t m, int64_t n, int64_t k, const void *a,
-                       const void *b, void *c, int64_t ldc);
+                          const void *b, void *c, int64_t ldc);
 /* Over the launch's threads; `dtype` is F32 or F64. */
 fl_status FL_CPU(product)(const fl_launch *l, fl_dtype dtype,
                           const fl_cpu_product *p);

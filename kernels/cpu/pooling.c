@@ -1,40 +1,10 @@
 /* Pooling over 1 to 3 dims: largest elements with their positions, means over
  * windows, means to a given size, and the gradients. Means are sums over boxes:
  * along each dim a result has a first and a last element and a weight. Loops
- * are in pooling.inc. */
-#include "../../runtime/math/math.h"
-#include "cpu.h"
+ * are in pooling_typed.c. */
+#include "pooling.h"
 
-#include <stdatomic.h>
-
-#define POOL_WORK  16384 /* elements that a thread takes at once */
-#define POOL_BLOCK 256   /* results of a row done at once */
-#define POOL_ROOM  2048  /* elements of a row, split by residues */
-
-/* Spatial dims are (depth, height, width); those that are not there have size 1
- * and windows of 1. */
-typedef struct pool_axis {
-  int64_t in, out;
-  int64_t kernel, stride, padding, dilation;
-  int64_t *first, *end; /* means: elements of a result ... */
-  double *weight;       /* ... and its weight */
-} pool_axis;
-
-typedef struct pooling {
-  const fl_launch *l;
-  pool_axis axis[3];
-  const void *x; /* contiguous */
-  void *y;
-  int64_t *where;
-  int64_t planes, in, out; /* elements of a plane */
-  int base;
-  /* Short strides: rows are split by residues; global indices begin..end of a
-   * residue are elements, others padding. residues 0: not worth it. */
-  int64_t residues, split, begin[4], end[4];
-  int64_t *delta;      /* maxima: position of a tap, from the first one's */
-  _Atomic int64_t bad; /* a position out of range, as stored */
-  atomic_bool failed;
-} pooling;
+#define POOL_WORK 16384 /* elements that a thread takes at once */
 
 static int64_t pool_number(const fl_attrs *a, int k, int i, int64_t missing) {
   int n;
@@ -144,45 +114,15 @@ static bool pool_boxes(pooling *p, bool adaptive, bool count_pad) {
   return true;
 }
 
-#define T         float
-#define INT       int32_t /* as wide */
-#define NM(name)  name##_f32
-#define LOWEST    -(T)INFINITY
-#define IS_NAN(v) ((v) != (v))
-#include "pooling.inc"
-#include "pooling_mean.inc"
-#undef T
-#undef INT
-#undef NM
-#undef LOWEST
-#undef IS_NAN
-#define T         double
-#define INT       int64_t /* as wide */
-#define NM(name)  name##_f64
-#define LOWEST    -(T)INFINITY
-#define IS_NAN(v) ((v) != (v))
-#include "pooling.inc"
-#include "pooling_mean.inc"
-#undef T
-#undef INT
-#undef NM
-#undef LOWEST
-#undef IS_NAN
-#define T         int64_t
-#define INT       int64_t /* as wide */
-#define NM(name)  name##_i64
-#define LOWEST    INT64_MIN
-#define IS_NAN(v) false
-#include "pooling.inc"
-#undef T
-#undef INT
-#undef NM
-#undef LOWEST
-#undef IS_NAN
-
 static fl_dtype pool_dtype(const fl_view *x) {
   return fl_dtype_kind(x->dtype) == FL_KIND_FLOAT ? fl_cpu_wide(x->dtype)
                                                   : FL_I64;
+}
+
+static const pooling_kernels *pool_kernels(fl_dtype d) {
+  return d == FL_I64   ? &FL_CPU(pooling_i64)
+         : d == FL_F64 ? &FL_CPU(pooling_f64)
+                       : &FL_CPU(pooling_f32);
 }
 
 static fl_status pool_run(pooling *p, const fl_view *x, fl_dtype d, int64_t n,
@@ -215,10 +155,7 @@ FL_KERNEL(max_pool) {
     return FL_ENOMEM;
   int64_t taps = p.axis[0].kernel * p.axis[1].kernel * p.axis[2].kernel;
   fl_status s = pool_run(&p, x, d, p.planes * p.axis[0].out * p.axis[1].out,
-                         p.axis[2].out * taps,
-                         d == FL_I64   ? pool_max_i64
-                         : d == FL_F64 ? pool_max_f64
-                                       : pool_max_f32);
+                         p.axis[2].out * taps, pool_kernels(d)->max);
   if (s == FL_OK)
     FL_CPU(finish)(l, where, FL_I64, p.where);
   return s;
@@ -240,8 +177,8 @@ FL_KERNEL(max_pool_backward) {
       l, &l->in[FL_IN_max_pool_backward_where], FL_I64);
   if (!p.where)
     return FL_ENOMEM;
-  fl_status s = pool_run(&p, dy, d, p.planes, p.in + p.out,
-                         d == FL_F64 ? pool_max_back_f64 : pool_max_back_f32);
+  fl_status s =
+      pool_run(&p, dy, d, p.planes, p.in + p.out, pool_kernels(d)->max_back);
   return atomic_load(&p.failed) ? fl_cpu_bad_position(l, p.bad, p.in) : s;
 }
 
@@ -262,10 +199,10 @@ static fl_status pool_mean(const fl_launch *l, int spatial, int windows,
     pool_plan_split(&p);
   if (back)
     return pool_run(&p, x, d, p.planes, p.in + p.out,
-                    d == FL_F64 ? pool_mean_back_f64 : pool_mean_back_f32);
+                    pool_kernels(d)->mean_back);
   int64_t rows = p.axis[0].out * p.axis[1].out;
   return pool_run(&p, x, d, p.planes * rows, (p.in + p.out) / rows,
-                  d == FL_F64 ? pool_mean_f64 : pool_mean_f32);
+                  pool_kernels(d)->mean);
 }
 
 FL_KERNEL(avg_pool) {

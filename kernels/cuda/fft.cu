@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(256)
 
 /* --- short lines ---
  * A block has some of them in shared memory, element j of line b at j * pitch +
- * b, and does the passes of kernels/cpu/fft.inc in their order of operations.
- * Products are rounded before they are added: in f32 the results are those of a
+ * b, and does the passes of kernels/cpu/fft_typed.c in their order of
+ * operations. Products are rounded before they are added: in f32 the results are those of a
  * CPU without fused multiplication and addition, to the bit. */
 
 inline float product(float a, float b) {
@@ -145,7 +145,7 @@ inline int64_t where(const fft_short_args &a, const tile &t, int line, int k,
   return t.base * size + (outer * (size - 1) + k) * a.inner.by + p;
 }
 
-/* HALF_OF and WHOLE_OF of fft.inc: u and its mirror image v, w the root. */
+/* HALF_OF and WHOLE_OF of fft_typed.c: u and its mirror image v, w the root. */
 template <class T> pair<T> half_of(pair<T> u, pair<T> v, pair<T> w) {
   pair<T> e = {(u.at[0] + v.at[0]) / 2, (u.at[1] - v.at[1]) / 2};
   pair<T> d = {(u.at[1] + v.at[1]) / 2, (v.at[0] - u.at[0]) / 2};

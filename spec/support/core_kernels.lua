@@ -35,7 +35,7 @@ end
 --- The text of core.def.
 function M.page()
   local lines = {"/* Written by spec/support/core_kernels.lua: what a GPT's first training step",
-                 " * asks for in bf16, the slowest to compile first (warm.c). */"}
+                 " * asks for in bf16, the slowest to compile first (precompile.c). */"}
   for _, k in ipairs(M.list()) do
     lines[#lines + 1] = ("CORE(%s) /* %s */"):format(k[1], k[2])
   end
