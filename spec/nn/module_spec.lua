@@ -235,6 +235,25 @@ describe("containers", function()
     assert.equal(a, Stack(a)[-1])
   end)
 
+  it("lists append lists, whole or not at all", function()
+    local a, b, c = nn.ReLU(), nn.Tanh(), nn.Linear(2, 2)
+    for _, class in ipairs {nn.Sequential, nn.ModuleList} do
+      local list = class(a)
+      assert.equal(list, list:append {b, c})
+      assert.equal(3, #list)
+      assert.equal(c, list[3])
+      assert.equal(3, #list:append {})
+      assert.match("a module is expected, got number", message(list.append, list, {b, 3}))
+      assert.match("module 2 of 3 is nil", message(list.append, list, {b, nil, c}))
+      assert.match('got the key "last"', message(list.append, list, {b, last = c}))
+      assert.match("a module is expected, got nil", message(list.append, list, nil))
+      assert.equal(3, #list)
+      assert.match("module 2 of 3 is nil", message(class, a, nil, c))
+      assert.match("module 1 of 1 is nil", message(class, nil))
+    end
+    assert.equal(2, #nn.Sequential():append {nn.Linear(2, 3), nn.Linear(3, 1)}:parameters() / 2)
+  end)
+
   it("ModuleList appends, inserts, counts", function()
     local list = nn.ModuleList{nn.ReLU()}
     list:append(nn.Tanh()):insert(1, nn.Sigmoid())

@@ -15,16 +15,36 @@ local function check(where, module)
   return module
 end
 
+-- The modules of a list, which has no gaps and no other keys.
+local function check_list(where, list, n)
+  for key in pairs(list) do
+    if math.type(key) ~= "integer" or key < 1 then
+      fail("%s: a list of modules is expected, got the key %q", where, key)
+    end
+    if key > n then n = key end
+  end
+  for i = 1, n do
+    if list[i] == nil then fail("%s: module %d of %d is nil", where, i, n) end
+    check(where, list[i])
+  end
+  return list
+end
+
+local function is_list(value)
+  return type(value) == "table" and getmetatable(value) == nil
+end
+
 local ModuleList = class("ModuleList", Module)
 
 --- nn.Sequential(a, b, c), nn.ModuleList(a, b, c) or a table of them: lists of modules.
 -- `list[1]`, `#list`, `ipairs(list)` and negative positions work.
 function ModuleList:init(...)
-  local modules = {...}
-  if #modules == 1 and type(modules[1]) == "table" and getmetatable(modules[1]) == nil then
-    modules = modules[1]
+  local n = select("#", ...)
+  if n == 1 and is_list(...) then
+    self:append(...)
+  else
+    self:append(check_list(getmetatable(self).__name, {...}, n))
   end
-  for _, module in ipairs(modules) do self:append(module) end
 end
 
 -- Negative positions count from the end. The first parameter is not named self, because a frame
@@ -35,10 +55,12 @@ function ModuleList.__index(list, key)
   if key < 0 then return rawget(list, #list + 1 + key) end
 end
 
---- Appends a module or a list of modules.
+--- Appends a module or a list of modules: all of them, or none if one is no module.
 -- @return the container
 function ModuleList:append(module)
-  rawset(self, #self + 1, check(getmetatable(self).__name, module))
+  local where, n = getmetatable(self).__name, #self
+  local list = is_list(module) and check_list(where, module, 0) or {check(where, module)}
+  for i, each in ipairs(list) do rawset(self, n + i, each) end
   return self
 end
 
