@@ -66,7 +66,7 @@ static fl_view view_of(const planes_args *p, fl_dtype d, int64_t n,
 static fl_status small(const fl_launch *l, const char *entry, int64_t n,
                        const planes_args *p) {
   flc_spec spec = FLC_SPEC("batch_norm", entry, 0);
-  flc_grid grid = {.x = (unsigned)flc_ceil_div(n, THREADS), .block = THREADS};
+  flc_grid grid = {.x = (unsigned)fl_ceil_div(n, THREADS), .block = THREADS};
   return n ? FLC_RUN(l, spec, grid, *p) : FL_OK;
 }
 
@@ -76,7 +76,7 @@ static fl_status batch_norm_apply(const fl_launch *l, fl_dtype d,
   if (p->total % vec || !flc_aligned(p->x, 16) || !flc_aligned(p->dy, 16))
     vec = 1;
   flc_spec spec = FLC_SPEC("batch_norm", "apply", d, vec, p->dy != NULL);
-  int64_t blocks = flc_ceil_div(p->total, (int64_t)THREADS * vec);
+  int64_t blocks = fl_ceil_div(p->total, (int64_t)THREADS * vec);
   int64_t most = (int64_t)flc_chip_of(l)->processors * 64;
   flc_grid grid = {.x = (unsigned)(blocks < most ? blocks : most),
                    .block = THREADS};
@@ -110,19 +110,19 @@ static int last_width(fl_dtype d, const planes_args *p) {
  * their grid. Threads that would have no channels are few. */
 static flc_grid last_cut(const fl_launch *l, planes_args *p, int vec,
                          int blocks) {
-  int64_t groups = flc_ceil_div(p->channels, vec);
+  int64_t groups = fl_ceil_div(p->channels, vec);
   int lanes = 32;
   while (lanes > 1 && (lanes / 2 >= groups || (lanes > 4 && groups % lanes)))
     lanes /= 2;
-  int64_t across = flc_ceil_div(groups, lanes), step = THREADS / lanes;
+  int64_t across = fl_ceil_div(groups, lanes), step = THREADS / lanes;
   int64_t want =
-      flc_ceil_div((int64_t)flc_chip_of(l)->processors * blocks, across);
+      fl_ceil_div((int64_t)flc_chip_of(l)->processors * blocks, across);
   int64_t least = 4 * step; /* rows that are in flight at once */
   want = want < 65535 ? want : 65535;
   p->lanes = lanes;
-  p->each = flc_ceil_div(p->samples, want);
+  p->each = fl_ceil_div(p->samples, want);
   p->each = p->each > least ? p->each : least;
-  p->pieces = flc_ceil_div(p->samples, p->each);
+  p->pieces = fl_ceil_div(p->samples, p->each);
   return (flc_grid){
       .x = (unsigned)across, .y = (unsigned)p->pieces, .block = THREADS};
 }
@@ -141,7 +141,7 @@ static fl_status last_reduce(const fl_launch *l, fl_dtype d, const char *sums,
   flc_spec spec = FLC_SPEC("batch_norm", sums, d, vec);
   fl_status s = FLC_RUN(l, spec, grid, *p);
   flc_spec join = FLC_SPEC("batch_norm", entry, wide);
-  flc_grid warps = {.x = (unsigned)flc_ceil_div(p->channels * 32, THREADS),
+  flc_grid warps = {.x = (unsigned)fl_ceil_div(p->channels * 32, THREADS),
                     .block = THREADS};
   return s == FL_OK ? FLC_RUN(l, join, warps, *p) : s;
 }
@@ -157,7 +157,7 @@ static fl_status no_elements(const fl_launch *l) {
   fl_status s = FL_OK;
   for (int k = 1; k < 3 && s == FL_OK; k++) {
     const fl_view *v = &l->out[k];
-    size_t bytes = (size_t)flc_numel(v) * fl_dtype_size(v->dtype);
+    size_t bytes = (size_t)fl_view_numel(v) * fl_dtype_size(v->dtype);
     s = bytes ? flc_zero(l, v->data, bytes) : FL_OK;
   }
   return s;
@@ -233,7 +233,7 @@ FLC_KERNEL(group_norm) {
 FLC_KERNEL(group_norm_backward) {
   fl_dtype d = l->out[0].dtype;
   planes_args p = {0};
-  if (flc_numel(&l->in[FL_IN_group_norm_backward_x]) == 0)
+  if (fl_view_numel(&l->in[FL_IN_group_norm_backward_x]) == 0)
     return no_elements(l);
   fl_status s = set_backward(l, d, &p);
   int64_t planes = p.samples * p.channels;
@@ -305,7 +305,7 @@ FLC_KERNEL(batch_norm_backward) {
   fl_dtype d = l->out[0].dtype;
   planes_args p = {
       .training = l->attrs->v[FL_ATTR_batch_norm_backward_training].i != 0};
-  if (flc_numel(&l->in[FL_IN_batch_norm_backward_x]) == 0)
+  if (fl_view_numel(&l->in[FL_IN_batch_norm_backward_x]) == 0)
     return no_elements(l);
   fl_status s = set_backward(l, d, &p);
   if (s == FL_OK)

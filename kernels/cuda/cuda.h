@@ -100,10 +100,10 @@ bool flc_deterministic(void);
 
 /* --- views --- */
 
-static inline int64_t flc_numel(const fl_view *v) {
-  return fl_view_numel(v);
+/* Bytes of an element, for a specialisation. */
+static inline int flc_size(const fl_view *v) {
+  return (int)fl_element_size(v);
 }
-bool flc_contiguous(const fl_view *v);
 /* A number given as an operand lies in host memory. */
 static inline bool flc_is_number(const fl_view *v) {
   return v->data == (const void *)v->imm;

@@ -241,12 +241,12 @@ static int expr_repeated(const plan *p, int inner, int v) {
 static fl_status run_map(plan *p, const char *text) {
   const fl_view *y = &p->l->out[0];
   expr_args *a = &p->a;
-  a->n = flc_numel(y);
+  a->n = fl_view_numel(y);
   if (a->n == 0)
     return FL_OK;
   a->n_keep = add_axes(p, 0, y->ndim, y->shape, 0, 0);
   int v = width_of(p, a->n_keep - 1, a->n_keep == 1);
-  int64_t blocks = flc_ceil_div(a->n, (int64_t)v * EXPR_THREADS);
+  int64_t blocks = fl_ceil_div(a->n, (int64_t)v * EXPR_THREADS);
   int flat = a->n_keep == 1;
   flc_spec spec =
       FLC_SPEC("expr", "map", v, flat, a->n % v != 0, !flat && a->n > INT32_MAX,
@@ -260,7 +260,7 @@ static fl_status run_map(plan *p, const char *text) {
 /* Threads for a result, and segments where there are few results. */
 static flc_grid expr_cut(plan *p, int v, bool columns) {
   expr_args *a = &p->a;
-  int64_t steps = flc_ceil_div(a->reduced, columns ? 1 : v), most = 8;
+  int64_t steps = fl_ceil_div(a->reduced, columns ? 1 : v), most = 8;
   int64_t busy = (int64_t)flc_chip_of(p->l)->processors * 8;
   if (!columns)
     most = a->n * 32 < busy * EXPR_THREADS ? EXPR_THREADS : 32;
@@ -270,14 +270,14 @@ static flc_grid expr_cut(plan *p, int v, bool columns) {
   for (a->lane_bits = 0; lanes < most && lanes * 2 < steps; lanes *= 2)
     a->lane_bits++;
   int64_t blocks =
-      flc_ceil_div(flc_ceil_div(a->n, columns ? v : 1), EXPR_THREADS / lanes);
+      fl_ceil_div(fl_ceil_div(a->n, columns ? v : 1), EXPR_THREADS / lanes);
   int64_t segments = busy / blocks, worth = steps / (lanes * 4);
   segments = segments < worth ? segments : worth;
   segments = segments < 1 ? 1 : segments > 65535 ? 65535 : segments;
-  a->segment = flc_ceil_div(flc_ceil_div(a->reduced, segments), v) * v;
+  a->segment = fl_ceil_div(fl_ceil_div(a->reduced, segments), v) * v;
   if (a->segment == 0)
     a->segment = 1;
-  a->segments = (int)flc_ceil_div(a->reduced, a->segment);
+  a->segments = (int)fl_ceil_div(a->reduced, a->segment);
   if (a->segments < 1)
     a->segments = 1;
   return (flc_grid){
@@ -290,7 +290,7 @@ static fl_status run_fold(plan *p) {
   expr_fold a = {p->a.n, p->a.segments, p->a.partial, p->l->out[0].data};
   flc_spec spec =
       FLC_SPEC("expr", "fold", program->reduce, whole, p->l->out[0].dtype);
-  flc_grid g = {.x = (unsigned)flc_ceil_div(a.n, EXPR_THREADS / 32),
+  flc_grid g = {.x = (unsigned)fl_ceil_div(a.n, EXPR_THREADS / 32),
                 .block = EXPR_THREADS};
   return FLC_RUN(p->l, spec, g, a);
 }

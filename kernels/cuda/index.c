@@ -15,10 +15,6 @@ static flc_grid grid_of(int64_t threads) {
                     .block = INDEX_THREADS};
 }
 
-static int size_of(const fl_view *v) {
-  return (int)fl_dtype_size(v->dtype);
-}
-
 /* A number counts as a vector of one element. */
 static fl_view index_vector(const fl_view *v) {
   fl_view x;
@@ -93,8 +89,8 @@ static fl_status index_take(const fl_launch *l, int dim, read_index read) {
                : NULL;
   if (!a.index.at || (!a.from && fl_view_numel(&x) > 0))
     return FL_ENOMEM;
-  int unit = unit_of(a.from, a.to, a.inner, size_of(&x));
-  set_inner(&a, a.inner * size_of(&x) / unit);
+  int unit = unit_of(a.from, a.to, a.inner, flc_size(&x));
+  set_inner(&a, a.inner * flc_size(&x) / unit);
   flc_spec spec = FLC_SPEC("index", "take", unit);
   flc_grid g = grid_of(fl_ceil_div(a.outer * a.n * a.inner, INDEX_UNITS));
   return FLC_RUN(l, spec, g, a);
@@ -139,10 +135,10 @@ FLC_KERNEL(index_copy) {
   if (!a.index.at || !a.from)
     return FL_ENOMEM;
   s = claim(l, &a.index, a.n, &a.last);
-  int unit = size_of(&x);
+  int unit = flc_size(&x);
   if (a.step)
     unit = unit_of(a.from, a.to, a.inner, unit);
-  set_inner(&a, a.inner * size_of(&x) / unit);
+  set_inner(&a, a.inner * flc_size(&x) / unit);
   flc_spec spec = FLC_SPEC("index", "put", unit);
   return s == FL_OK ? FLC_RUN(l, spec, grid_of(a.outer * a.n * a.inner), a) : s;
 }
@@ -318,7 +314,7 @@ FLC_KERNEL(gather) {
     return FL_ENOMEM;
   /* the addressed tensor is the source here: its places are y's */
   index_plan(&a, &index, dim, x.stride, none, false);
-  flc_spec spec = FLC_SPEC("index", "gather", size_of(&x));
+  flc_spec spec = FLC_SPEC("index", "gather", flc_size(&x));
   return FLC_RUN(l, spec, grid_of(fl_ceil_div(a.n, INDEX_UNITS)), a);
 }
 
@@ -364,7 +360,7 @@ FLC_KERNEL(scatter) {
     return FL_ENOMEM;
   fl_row_major(x.ndim, x.shape, to);
   index_plan(&a, &index, dim, to, from, false);
-  return scatter_last(l, &a, size_of(&x));
+  return scatter_last(l, &a, flc_size(&x));
 }
 
 /* The same for atomics. */

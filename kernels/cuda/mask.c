@@ -3,10 +3,6 @@
 #include "cuda.h"
 #include "index.h"
 
-static int size_of(const fl_view *v) {
-  return (int)fl_dtype_size(v->dtype);
-}
-
 /* v broadcast to a shape, as contiguous memory of its own dtype. */
 static const void *mask_spread(const fl_launch *l, const fl_view *v, int ndim,
                                const int64_t *shape) {
@@ -70,7 +66,7 @@ FLC_KERNEL(masked_select) {
   if (!a.flags || !a.x)
     return FL_ENOMEM;
   fl_status s = count(l, &a, 1);
-  return s == FL_OK ? mask_move(l, &a, "compact", size_of(x)) : s;
+  return s == FL_OK ? mask_move(l, &a, "compact", flc_size(x)) : s;
 }
 
 /* Only a src that may be too short is worth waiting for the count. */
@@ -106,12 +102,12 @@ FLC_KERNEL(masked_scatter) {
   if (s != FL_OK || a.room == 0)
     return s;
   a.x = flc_input(l, src, x->dtype);
-  return a.x ? mask_move(l, &a, "expand", size_of(x)) : FL_ENOMEM;
+  return a.x ? mask_move(l, &a, "expand", flc_size(x)) : FL_ENOMEM;
 }
 
 FLC_KERNEL(nonzero) {
   const fl_view *x = &l->in[0], *y = &l->out[0];
-  int size = size_of(x);
+  int size = flc_size(x);
   mask_args a = {.bits = ~(uint64_t)0,
                  .y = y->data,
                  .n = fl_view_numel(x),

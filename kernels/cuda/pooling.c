@@ -9,7 +9,7 @@
 #define LARGE 64 /* elements of a window that a warp sums */
 
 static flc_grid grid_of(int64_t threads) {
-  int64_t blocks = flc_ceil_div(threads, BLOCK), most = 1 << 30;
+  int64_t blocks = fl_ceil_div(threads, BLOCK), most = 1 << 30;
   return (flc_grid){.x = (unsigned)(blocks < most ? blocks : most),
                     .block = BLOCK};
 }
@@ -31,7 +31,7 @@ static pool_args planes_of(const fl_launch *l, const fl_view *x,
                  .in = 1,
                  .out = 1,
                  .y = l->out[0].data,
-                 .n = flc_numel(&l->out[0]),
+                 .n = fl_view_numel(&l->out[0]),
                  .base = l->base};
   for (int i = 0; i < 3; i++) {
     pool_axis *a = &p.axis[i];
@@ -86,7 +86,7 @@ static int set_channels(pool_args *p, const fl_view *x) {
 static fl_status open_results(const fl_launch *l, bool last, fl_view *made) {
   for (int k = 0; k < l->n_out; k++) {
     fl_view_copy(&made[k], &l->out[k]);
-    if (last || flc_contiguous(&l->out[k]))
+    if (last || fl_contiguous(&l->out[k]))
       continue;
     fl_row_major(made[k].ndim, made[k].shape, made[k].stride);
     made[k].data = fl_scratch_get(l, fl_view_bytes(&made[k]));
@@ -165,7 +165,7 @@ static fl_status pooling_places(const fl_launch *l, void *keys, fl_dtype type,
 static fl_status pooling_put(const fl_launch *l, const fl_view *dx,
                              const fl_view *dy, pool_put_args *a) {
   fl_dtype type = flc_wide(dx->dtype);
-  size_t bytes = (size_t)flc_numel(dx) * fl_dtype_size(type);
+  size_t bytes = (size_t)fl_view_numel(dx) * fl_dtype_size(type);
   flc_spec spec = FLC_SPEC("pooling", "put", type);
   fl_view sum = *dx;
   sum.dtype = type;
@@ -189,7 +189,7 @@ FLC_KERNEL(max_pool_backward) {
   fl_view_copy(&dy, &l->in[FL_IN_max_pool_backward_dy]);
   fl_view_copy(&where, &l->in[FL_IN_max_pool_backward_where]);
   size_t bytes = fl_view_bytes(&l->out[0]);
-  pool_put_args a = {.fault = flc_fault_of(l), .n = flc_numel(&dy)};
+  pool_put_args a = {.fault = flc_fault_of(l), .n = fl_view_numel(&dy)};
   if (bytes == 0)
     return FL_OK;
   if (a.n == 0)
@@ -199,7 +199,7 @@ FLC_KERNEL(max_pool_backward) {
   a.in = flc_divisor_of(fl_numel(spatial, dx.shape + lead));
   a.out = flc_divisor_of(fl_numel(spatial, dy.shape + lead));
   a.channels = flc_divisor_of(last ? dx.shape[1] : 1);
-  a.all = flc_numel(&dx);
+  a.all = fl_view_numel(&dx);
   if (last) {
     fl_as_channels_last(&l->out[0], &dx);
     fl_as_channels_last(&l->in[FL_IN_max_pool_backward_dy], &dy);
@@ -225,7 +225,7 @@ static bool large(const pool_args *p) {
   int64_t n = 1, row = 1;
   for (int i = 0; i < 3; i++) {
     const pool_axis *a = &p->axis[i];
-    row = p->adaptive ? flc_ceil_div(a->in, a->out) : a->kernel;
+    row = p->adaptive ? fl_ceil_div(a->in, a->out) : a->kernel;
     n *= row;
   }
   return n >= LARGE && (row >= 16 || row >= p->axis[2].in);

@@ -13,12 +13,8 @@ static flc_grid grid_of(int64_t threads) {
                     .block = BLOCK};
 }
 
-static int size_of(const fl_view *v) {
-  return (int)fl_dtype_size(v->dtype);
-}
-
 static void *shape_at(const fl_view *v, int64_t offset) {
-  return (char *)v->data + offset * size_of(v);
+  return (char *)v->data + offset * flc_size(v);
 }
 
 /* --- remap: flip, roll, repeat, pad --- */
@@ -86,7 +82,7 @@ static fl_status remap(const fl_launch *l, remap_args *a) {
     a->big[0] = a->small[0] = 1;
   }
   shape_join(a);
-  int size = shape_widen(a, size_of(y)), v = per_thread(size, a->big[0]);
+  int size = shape_widen(a, flc_size(y)), v = per_thread(size, a->big[0]);
   for (int d = 0; d < a->ndim; d++)
     a->by[d] = flc_divisor_of(a->big[d]);
   flc_spec spec = FLC_SPEC("shape", "remap", size, v);
@@ -194,7 +190,7 @@ FLC_KERNEL(pad) {
   if (x->dtype == FL_I64 && fl_attr_whole(l->attrs, FL_ATTR_pad_value,
                                           FL_WHOLE_pad_value, &shape_whole))
     bits = (uint64_t)shape_whole;
-  for (int size = 8 * size_of(x); size < 64; size *= 2)
+  for (int size = 8 * flc_size(x); size < 64; size *= 2)
     bits |= bits << size;
   a.value[0] = a.value[1] = bits;
   return remap(l, &a);
@@ -328,7 +324,7 @@ FLC_KERNEL(as_strided_backward) {
  * from `to` on. */
 static fl_status lay(const fl_launch *l, const fl_view *x, void *to,
                      int64_t row, int64_t pitch) {
-  int size = size_of(x);
+  int size = flc_size(x);
   while (size < 16 && row % 2 == 0 && pitch % 2 == 0 &&
          flc_aligned(x->data, 2 * (size_t)size) &&
          flc_aligned(to, 2 * (size_t)size)) {
@@ -338,7 +334,7 @@ static fl_status lay(const fl_launch *l, const fl_view *x, void *to,
   }
   lay_args a = {.from = x->data,
                 .to = to,
-                .n = fl_view_numel(x) * size_of(x) / size,
+                .n = fl_view_numel(x) * flc_size(x) / size,
                 .pitch = pitch,
                 .row = flc_divisor_of(row)};
   flc_spec spec = FLC_SPEC("shape", "lay", size);
@@ -391,10 +387,10 @@ static fl_status shape_triangle(const fl_launch *l, bool upper) {
   a.columns = flc_divisor_of(x->shape[x->ndim - 1]);
   a.diagonal = fl_clamp_i64(l->attrs->v[FL_ATTR_tril_diagonal].i, -big, big);
   a.x = flc_input(l, x, x->dtype);
-  int v = per_thread(size_of(x), a.columns.by);
+  int v = per_thread(flc_size(x), a.columns.by);
   if (!flc_aligned(a.x, 16))
     v = 1;
-  flc_spec spec = FLC_SPEC("shape", "triangle", size_of(x), v);
+  flc_spec spec = FLC_SPEC("shape", "triangle", flc_size(x), v);
   return a.x ? FLC_RUN(l, spec, grid_of(a.n / v), a) : FL_ENOMEM;
 }
 

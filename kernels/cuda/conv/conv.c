@@ -70,7 +70,7 @@ static bool inputs_last(const fl_view *w) {
   int64_t n = w->shape[1];
   return w->ndim == 4 && w->stride[1] == 1 && w->stride[3] == n &&
          w->stride[2] == n * w->shape[3] &&
-         w->stride[0] == n * w->shape[3] * w->shape[2] && !flc_contiguous(w);
+         w->stride[0] == n * w->shape[3] * w->shape[2] && !fl_contiguous(w);
 }
 
 /* Weights (outputs, inputs, kernel) to (outputs, kernel, inputs), or back. */
@@ -134,7 +134,8 @@ static fl_status run_into(const fl_launch *l, flc_conv *c, const fl_view *out,
   fl_view v;
   fl_view_copy(&v, out);
   v.dtype = c->dtype;
-  v.data = fl_scratch_get(l, (size_t)flc_numel(out) * fl_dtype_size(c->dtype));
+  v.data =
+      fl_scratch_get(l, (size_t)fl_view_numel(out) * fl_dtype_size(c->dtype));
   if (!v.data)
     return FL_ENOMEM;
   *to = v.data;
@@ -145,7 +146,7 @@ static fl_status run_into(const fl_launch *l, flc_conv *c, const fl_view *out,
 FLC_KERNEL(conv) {
   const fl_view *out = &l->out[0], *bias = &l->in[FL_IN_conv_bias];
   flc_conv c = {.kind = FLC_CONV_FORWARD, .dtype = out->dtype};
-  if (flc_numel(out) == 0)
+  if (fl_view_numel(out) == 0)
     return FL_OK;
   read_window(l, &c, FL_ATTR_conv_stride, &l->in[FL_IN_conv_weight]);
   open_planes(&c.y, out, c.spatial);
@@ -164,7 +165,7 @@ FLC_KERNEL(conv) {
 FLC_KERNEL(conv_input_grad) {
   const fl_view *out = &l->out[0];
   flc_conv c = {.kind = FLC_CONV_INPUT, .dtype = conv_common(l)};
-  if (flc_numel(out) == 0)
+  if (fl_view_numel(out) == 0)
     return FL_OK;
   read_window(l, &c, FL_ATTR_conv_input_grad_stride,
               &l->in[FL_IN_conv_input_grad_weight]);
@@ -183,11 +184,12 @@ FLC_KERNEL(conv_weight_grad) {
                 .dtype = conv_common(l),
                 .w = last ? NULL : out->data,
                 .w_last = last ? out->data : NULL};
-  if (flc_numel(out) == 0)
+  if (fl_view_numel(out) == 0)
     return FL_OK;
-  if (flc_numel(&l->in[FL_IN_conv_weight_grad_dy]) == 0) /* an empty batch */
+  if (fl_view_numel(&l->in[FL_IN_conv_weight_grad_dy]) ==
+      0) /* an empty batch */
     return flc_zero(l, out->data,
-                    (size_t)flc_numel(out) * fl_dtype_size(out->dtype));
+                    (size_t)fl_view_numel(out) * fl_dtype_size(out->dtype));
   read_window(l, &c, FL_ATTR_conv_weight_grad_stride, out);
   if (read_planes(l, &c.y, &l->in[FL_IN_conv_weight_grad_dy], c.spatial,
                   c.dtype) != FL_OK ||

@@ -97,11 +97,11 @@ static void set_phase(conv_args *a, const flc_conv *c, const int64_t phase[3]) {
     while (t < every && t < k && (at - t * d) % s != 0)
       t++;
     bool none = t >= k || (at - t * d) % s != 0;
-    a->grid[i] = (int)flc_ceil_div(c->x.size[i] - phase[i], s);
+    a->grid[i] = (int)fl_ceil_div(c->x.size[i] - phase[i], s);
     a->step[i] = 1;
     a->base[i] = none ? 0 : (int)((at - t * d) / s);
     a->hop[i] = -(int)(every * d / s);
-    a->taps[i] = none ? 0 : (int)flc_ceil_div(k - t, every);
+    a->taps[i] = none ? 0 : (int)fl_ceil_div(k - t, every);
     a->first[i] = (int)t;
     a->every[i] = (int)every;
     a->kernel[i] = (int)k;
@@ -151,12 +151,12 @@ static fl_status conv_native_start(const fl_launch *l, const char *file,
 }
 
 static unsigned blocks_for(int64_t n) {
-  int64_t blocks = flc_ceil_div(n, 256);
+  int64_t blocks = fl_ceil_div(n, 256);
   return (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20);
 }
 
 static int64_t conv_native_up(int64_t n, int64_t to) {
-  return flc_ceil_div(n, to) * to;
+  return fl_ceil_div(n, to) * to;
 }
 
 /* --- channels innermost, in eights --- */
@@ -214,8 +214,8 @@ fl_status flc_conv_pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
       room ? room : fl_scratch_get(l, (size_t)(p->images * places * all) * 2);
   if (!a.to)
     return FL_ENOMEM;
-  int64_t blocks = p->images * flc_ceil_div(places, 64);
-  if (blocks > INT32_MAX || flc_ceil_div(all, 64) > 65535)
+  int64_t blocks = p->images * fl_ceil_div(places, 64);
+  if (blocks > INT32_MAX || fl_ceil_div(all, 64) > 65535)
     return fli_fail(FL_ESIZE, "%s: too many images or channels", l->op);
   int64_t step = all;
   for (int i = 2; i >= 0; i--) {
@@ -225,9 +225,8 @@ fl_status flc_conv_pack(const fl_launch *l, const flc_conv *c, flc_planes *p,
     step *= p->size[i];
   }
   flc_spec spec = FLC_SPEC("conv", "pack", (int16_t)c->dtype);
-  flc_grid grid = {.x = (unsigned)blocks,
-                   .y = (unsigned)flc_ceil_div(all, 64),
-                   .block = 256};
+  flc_grid grid = {
+      .x = (unsigned)blocks, .y = (unsigned)fl_ceil_div(all, 64), .block = 256};
   p->data = a.to;
   p->image = step;
   p->channel = 1;
@@ -271,13 +270,13 @@ fl_status flc_conv_turn(const fl_launch *l, const flc_conv *c, int64_t matrices,
                       .groups = 1,
                       .channels = (int)rows,
                       .padded = (int)rows};
-  int64_t blocks = matrices * flc_ceil_div(cols, 64);
-  if (blocks > INT32_MAX || flc_ceil_div(rows, 64) > 65535)
+  int64_t blocks = matrices * fl_ceil_div(cols, 64);
+  if (blocks > INT32_MAX || fl_ceil_div(rows, 64) > 65535)
     return fli_fail(FL_ESIZE, "%s: too many images or places", l->op);
   a.wide = width_of(from, cols, 0, 0);
   flc_spec spec = FLC_SPEC("conv", "pack", (int16_t)c->dtype);
   flc_grid grid = {.x = (unsigned)blocks,
-                   .y = (unsigned)flc_ceil_div(rows, 64),
+                   .y = (unsigned)fl_ceil_div(rows, 64),
                    .block = 256};
   return FLC_RUN(l, spec, grid, a);
 }
@@ -325,7 +324,7 @@ static int size_of(const fl_launch *l, int64_t m, int64_t n, int64_t times) {
   const flc_chip *chip = flc_chip_of(l);
   for (int size = 2; size > 0; size--) {
     int64_t tm = tiles_of[size].m, tn = tiles_of[size].n;
-    int64_t tiles = flc_ceil_div(m, tm) * flc_ceil_div(n, tn) * times;
+    int64_t tiles = fl_ceil_div(m, tm) * fl_ceil_div(n, tn) * times;
     if (m > 64 && n > tn / 2 && (n % tn == 0 || n % tn > tn / 2) &&
         tiles >= chip->processors && flc_fits(chip, shared_of(chip, size)))
       return size;
@@ -337,9 +336,9 @@ static fl_status run_tensor(const fl_launch *l, const flc_conv *c,
                             conv_args *a) {
   int64_t all = a->images * a->places;
   int size = size_of(l, all, a->rows, c->groups);
-  a->tiles_m = flc_ceil_div(all, tiles_of[size].m);
-  a->tiles_n = flc_ceil_div(a->rows, tiles_of[size].n);
-  a->steps = (int)flc_ceil_div((int64_t)a->n_taps * a->channels, STEP);
+  a->tiles_m = fl_ceil_div(all, tiles_of[size].m);
+  a->tiles_n = fl_ceil_div(a->rows, tiles_of[size].n);
+  a->steps = (int)fl_ceil_div((int64_t)a->n_taps * a->channels, STEP);
   a->wide = store_width(a);
   return conv_native_start(
       l, "conv", "direct", a, a->tiles_m * a->tiles_n * a->groups, c->dtype,
@@ -349,7 +348,7 @@ static fl_status run_tensor(const fl_launch *l, const flc_conv *c,
 static int plain_size(const fl_launch *l, const flc_conv *c, int64_t m,
                       int64_t n, int64_t times) {
   const flc_chip *chip = flc_chip_of(l);
-  int64_t tiles = flc_ceil_div(m, 128) * flc_ceil_div(n, 128) * times;
+  int64_t tiles = fl_ceil_div(m, 128) * fl_ceil_div(n, 128) * times;
   bool large = m > 64 && n > 64 && tiles >= chip->processors;
   return large ? flc_simt_sizes(chip, c->dtype) : 1;
 }
@@ -358,8 +357,8 @@ static fl_status run_plain(const fl_launch *l, const flc_conv *c,
                            conv_args *a) {
   int64_t all = a->images * a->places;
   int r = plain_size(l, c, a->rows, all, c->groups), edge = r * 64;
-  a->tiles_m = flc_ceil_div(a->rows, edge);
-  a->tiles_n = flc_ceil_div(all, edge);
+  a->tiles_m = fl_ceil_div(a->rows, edge);
+  a->tiles_n = fl_ceil_div(all, edge);
   return conv_native_start(l, "conv_plain", "direct", a,
                            a->tiles_m * a->tiles_n * a->groups, c->dtype, r,
                            256, flc_simt_shared(c->dtype, r));
@@ -436,28 +435,28 @@ static fl_status input_grad(const fl_launch *l, const flc_conv *c) {
 /* Into how many pieces a sum of `steps` is cut. */
 static int conv_native_cut(const fl_launch *l, int64_t tiles, int64_t steps,
                            int64_t least, int64_t bytes) {
-  int64_t want = flc_ceil_div(2 * flc_chip_of(l)->processors, tiles);
+  int64_t want = fl_ceil_div(2 * flc_chip_of(l)->processors, tiles);
   want = want < steps / least ? want : steps / least;
   want = want < PIECES_MOST / bytes ? want : PIECES_MOST / bytes;
   return want < 1 ? 1 : (int)want;
 }
 
 static void cut_into(conv_args *a, int64_t steps, int pieces) {
-  a->steps = (int)flc_ceil_div(steps, pieces);
-  a->splits = (int)flc_ceil_div(steps, a->steps);
+  a->steps = (int)fl_ceil_div(steps, pieces);
+  a->splits = (int)fl_ceil_div(steps, a->steps);
 }
 
 static fl_status weight_tensor(const fl_launch *l, const flc_conv *c,
                                conv_args *a) {
   int64_t width = (int64_t)a->n_taps * a->channels;
-  int64_t steps = flc_ceil_div(a->images * a->places, STEP);
+  int64_t steps = fl_ceil_div(a->images * a->places, STEP);
   int64_t bytes = c->outputs * width * 4;
   const flc_chip *chip = flc_chip_of(l);
   int size = a->rows <= 64 || width <= 64 ? 0 : width % 256 == 0 ? 2 : 1;
   while (size > 0 && !flc_fits(chip, shared_of(chip, size)))
     size--;
-  a->tiles_m = flc_ceil_div(a->rows, tiles_of[size].m);
-  a->tiles_n = flc_ceil_div(width, tiles_of[size].n);
+  a->tiles_m = fl_ceil_div(a->rows, tiles_of[size].m);
+  a->tiles_n = fl_ceil_div(width, tiles_of[size].n);
   int64_t tiles = a->tiles_m * a->tiles_n * c->groups;
   cut_into(a, steps, conv_native_cut(l, tiles, steps, 8, bytes));
   a->part = fl_scratch_get(l, (size_t)(bytes * a->splits));
@@ -482,12 +481,12 @@ static fl_status weight_tensor(const fl_launch *l, const flc_conv *c,
 static fl_status weight_plain(const fl_launch *l, const flc_conv *c,
                               conv_args *a) {
   int64_t width = (int64_t)a->n_taps * a->channels;
-  int64_t steps = flc_ceil_div(a->images * a->places, PLAIN_STEP);
+  int64_t steps = fl_ceil_div(a->images * a->places, PLAIN_STEP);
   int64_t bytes = c->outputs * width * (int64_t)fl_dtype_size(c->dtype);
   int r =
       a->rows > 64 && width > 64 ? flc_simt_sizes(flc_chip_of(l), c->dtype) : 1;
-  a->tiles_m = flc_ceil_div(a->rows, r * 64);
-  a->tiles_n = flc_ceil_div(width, r * 64);
+  a->tiles_m = fl_ceil_div(a->rows, r * 64);
+  a->tiles_n = fl_ceil_div(width, r * 64);
   int64_t tiles = a->tiles_m * a->tiles_n * c->groups;
   cut_into(a, steps, conv_native_cut(l, tiles, steps, 16, bytes));
   if (a->splits > 1 &&

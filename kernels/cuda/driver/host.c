@@ -41,7 +41,7 @@ static void row_major(fl_view *v) {
 }
 
 static size_t bytes_of(const fl_view *v) {
-  return (size_t)flc_numel(v) * fl_dtype_size(v->dtype);
+  return (size_t)fl_view_numel(v) * fl_dtype_size(v->dtype);
 }
 
 /* The same view over host memory. */

@@ -100,16 +100,6 @@ fl_status flc_read(const fl_launch *l, void *to, const void *from,
                       FL_COPY_OUT, to, l->device, from, bytes);
 }
 
-bool flc_contiguous(const fl_view *v) {
-  int64_t expect = 1;
-  for (int i = v->ndim - 1; i >= 0; i--) {
-    if (v->shape[i] != 1 && v->stride[i] != expect)
-      return false;
-    expect *= v->shape[i];
-  }
-  return true;
-}
-
 double flc_number(const fl_view *v) {
   float f;
   double d;

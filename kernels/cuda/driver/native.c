@@ -57,12 +57,12 @@ static fl_status check_grid(const fl_launch *l, const fl_raw_call *c) {
 static fl_status set_inputs(const fl_launch *l, fl_dtype kernel, word *w) {
   for (int k = 0; k < l->n_in; k++) {
     const fl_view *v = &l->in[k];
-    if (v->data && flc_numel(v) == 0)
+    if (v->data && fl_view_numel(v) == 0)
       w[k].p = v->data;
     else if (v->data)
       w[k].p = (void *)(uintptr_t)flc_input(
           l, v, as(l->native->in_as[k], kernel, v->dtype));
-    if (v->data && flc_numel(v) && !w[k].p)
+    if (v->data && fl_view_numel(v) && !w[k].p)
       return FL_ENOMEM;
   }
   return FL_OK;
@@ -74,7 +74,8 @@ static fl_status set_outputs(const fl_launch *l, fl_dtype kernel, fl_view *made,
   for (int k = 0; k < l->n_out; k++) {
     made[k] = l->out[k];
     made[k].dtype = as(l->native->out_as[k], kernel, l->out[k].dtype);
-    size_t bytes = (size_t)flc_numel(&made[k]) * fl_dtype_size(made[k].dtype);
+    size_t bytes =
+        (size_t)fl_view_numel(&made[k]) * fl_dtype_size(made[k].dtype);
     if (made[k].dtype != l->out[k].dtype && bytes &&
         !(made[k].data = fl_scratch_get(l, bytes)))
       return FL_ENOMEM;
@@ -101,10 +102,10 @@ FLC_KERNEL(native) {
   word words[MOST] = {{0}};
   void *args[MOST];
   fl_view made[FL_MAX_OUT];
-  int64_t count = flc_numel(&l->out[0]);
+  int64_t count = fl_view_numel(&l->out[0]);
   int at = l->n_in + l->n_out;
   fl_raw_call c = {.kernel = kernel_for(n, kernel),
-                   .grid = {(unsigned)flc_ceil_div(count, 256), 1, 1},
+                   .grid = {(unsigned)fl_ceil_div(count, 256), 1, 1},
                    .block = {256, 1, 1},
                    .args = args};
   fl_status s = n->configure ? n->configure(n->context, l, &c) : FL_OK;
