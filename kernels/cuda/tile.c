@@ -31,12 +31,34 @@ static int vector_dim(const tile_plan *p) {
   return p->columns ? p->n_outer - 1 : p->n_dims - 1;
 }
 
+/* Whether a value compares a coordinate with a multiple of V, so that the
+ * outcome is the same for all elements of a vector. */
+static bool is_steady(const tile_plan *p, int v) {
+  const fl_program *b = p->t->body;
+  const fl_instr *x = &b->instrs[v - b->n_in - b->n_const];
+  if (v < b->n_in + b->n_const || (x->row != FL_ROW_ge && x->row != FL_ROW_lt))
+    return false;
+  int at = x->in[0], to = x->in[1] - b->n_in;
+  if (at >= b->n_in || p->t->leaves[at].kind != FL_LEAF_COORD || to < 0 ||
+      to >= b->n_const || b->constants[to].type != FL_I64)
+    return false;
+  int dim = vector_dim(p);
+  bool steady = dim >= 0 && p->leaf[at].coef[dim] == 1 &&
+                p->leaf[at].offset % p->v == 0 &&
+                b->constants[to].i % p->v == 0;
+  for (int d = 0; d < p->n_dims && steady; d++)
+    steady = d == dim || p->leaf[at].coef[d] % p->v == 0;
+  return steady;
+}
+
 /* Instructions are in the order of what they are made of, but for masks and
  * reductions: gone through until nothing changes. */
 static void plan_along(tile_plan *p) {
   const fl_program *b = p->t->body;
   int d = vector_dim(p), first = b->n_in + b->n_const;
   memset(p->along, 0, sizeof p->along);
+  for (int v = 0; v < p->n_values; v++)
+    p->steady[v] = is_steady(p, v);
   for (bool more = true; more;) {
     more = false;
     for (int v = 0; v < p->n_values; v++) {
@@ -50,7 +72,8 @@ static void plan_along(tile_plan *p) {
           to |= (d >= 0 && p->leaf[v].coef[d]) ||
                 (of >= 0 && p->along[b->out[of]]);
       }
-      for (int j = 0; v >= first && j < b->instrs[v - first].n_in; j++)
+      for (int j = 0;
+           v >= first && !p->steady[v] && j < b->instrs[v - first].n_in; j++)
         to |= p->along[b->instrs[v - first].in[j]];
       more |= to != p->along[v];
       p->along[v] = to;
@@ -314,6 +337,7 @@ static int plan_vector(const tile_plan *p) {
 static void plan_ways(tile_plan *p) {
   const fl_tile *t = p->t;
   p->v = plan_vector(p);
+  plan_along(p);
   for (int k = 0; k < t->body->n_in; k++) {
     const fl_leaf *x = &t->leaves[k];
     if (x->kind != FL_LEAF_LOAD)
@@ -554,7 +578,6 @@ static void plan_make(tile_plan *p, const flc_chip *chip) {
     if (p->live[v] && p->f.phase[v] >= p->f.phases)
       p->f.phases = p->f.phase[v] + 1;
   plan_dims(p);
-  plan_along(p);
   plan_width(p);
   plan_ways(p);
   if (p->columns)

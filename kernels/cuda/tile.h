@@ -27,7 +27,8 @@ typedef struct tile_plan {
   uint64_t numbers, aligned;        /* operands, a bit each */
   int n_values;
   uint8_t live[FL_PROGRAM_VALUES];
-  uint8_t along[FL_PROGRAM_VALUES]; /* varies along the vector */
+  uint8_t along[FL_PROGRAM_VALUES];  /* varies along the vector */
+  uint8_t steady[FL_PROGRAM_VALUES]; /* a test of a coordinate that does not */
   fl_form leaf[FL_TILE_LEAVES], store[FL_TILE_STORES]; /* by these dims */
   uint8_t leaf_way[FL_TILE_LEAVES], store_way[FL_TILE_STORES];
   int n_outer, n_dims;

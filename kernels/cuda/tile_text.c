@@ -135,6 +135,16 @@ static void scope_leaf(scope *s, int v) {
         p->f.inner[v] ? "[c]" : "", p->leaf_way[v] == TILE_SAME ? "0" : "j");
 }
 
+/* A test of the coordinate of a vector's first element. */
+static void scope_steady(scope *s, int v) {
+  const tile_plan *p = s->p;
+  const fl_instr *x = &p->t->body->instrs[v - first_instr(p)];
+  put(s->to, "const bool v%d = ", v);
+  put_form(s->to, p, &p->leaf[x->in[0]], false);
+  put(s->to, " %s %lld;\n", x->row == FL_ROW_ge ? ">=" : "<",
+      (long long)p->t->body->constants[x->in[1] - n_in(p)].i);
+}
+
 static void scope_value(scope *s, int v) {
   const tile_plan *p = s->p;
   bool inner = p->f.inner[v], leaf = v < n_in(p);
@@ -159,6 +169,10 @@ static void scope_value(scope *s, int v) {
   }
   const fl_program *b = p->t->body;
   const fl_instr *x = &b->instrs[v - first_instr(p)];
+  if (p->steady[v]) {
+    scope_steady(s, v);
+    return;
+  }
   for (int j = 0; j < x->n_in; j++)
     scope_value(s, x->in[j]);
   size_t n = fl_program_piece(b, v - first_instr(p), 1, NULL, 0);
