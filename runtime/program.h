@@ -30,6 +30,8 @@ enum {
 #define FL_TERNARY(name, T, sig, cast, saves, f) FL_ROW_##name,
 #include "ops.def"
   /* no rows: */
+  FL_ROW_round_f16, /* to the next f16 or bf16; its type is F32 */
+  FL_ROW_round_bf16,
   FL_ROW_convert, /* its input as `result`; to BOOL: != 0 */
   FL_ROW_mul_add, /* a * b + c, for floats */
   FL_ROW_mul_sub, /* a * b - c */

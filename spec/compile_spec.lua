@@ -40,6 +40,33 @@ for _, device in ipairs(rows.devices) do
       for _ = 1, 3 do same(gelu(x), f(x)) end
     end)
 
+    it("rounds what is converted to 16 bits", function()
+      for _, dtype in ipairs {"bf16", "f16"} do
+        local function body(t) return t:to(dtype):to "f32" - t, (t * 2):to(dtype):eq(t * 2) end
+        local f = flare.compile(body)
+        for _ = 1, 3 do
+          local off, equal = f(x)
+          local want_off, want_equal = body(x)
+          same(want_off, off)
+          same(want_equal, equal)
+        end
+        assert.equal(1, flare.compile_stats(f).kernels)
+      end
+    end)
+
+    it("keeps the digits of master weights when other code writes a parameter", function()
+      local p = flare.full({4}, 0.75, {dtype = "bf16", device = device, requires_grad = true})
+      local opt = flare.optim.SGD({p}, {lr = 1e-5})
+      local step = flare.compile(function()
+        p.grad = flare.ones_like(p)
+        flare.no_grad(function() p[1] = 2 end)
+        opt:step()
+      end)
+      for _ = 1, 40 do step() end
+      local master = opt.groups[1].state[1].master
+      assert.near(0.75 - 40e-5, master[2]:item(), 1e-6)
+    end)
+
     it("runs its Lua each time", function()
       local calls, kept = 0, {}
       local f = flare.compile(function(t, k)

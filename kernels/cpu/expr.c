@@ -58,7 +58,23 @@ WHERE_LOOP(fl_word1)
 WHERE_LOOP(fl_word4)
 WHERE_LOOP(fl_word8)
 
+#define ROUND_LOOP(type)                                                       \
+  static void round_##type(int64_t n, void *out, const void *const *in,        \
+                           const int *step, const double *p, int bits) {       \
+    const float *x = in[0];                                                    \
+    const int64_t k = step[0];                                                 \
+    float *r = out;                                                            \
+    (void)p, (void)bits;                                                       \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) r[i] =                 \
+        fl_from_##type(fl_to_##type(x[i * k]));                                \
+  }                                                                            \
+  static const fl_map round_map_##type = {"", false, {round_##type}};
+ROUND_LOOP(f16)
+ROUND_LOOP(bf16)
+
 static const fl_map *const maps[FL_ROWS] = {
+    [FL_ROW_round_f16] = &round_map_f16,
+    [FL_ROW_round_bf16] = &round_map_bf16,
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
   [FL_ROW_##name] = &FL_MAP(name),                                             \
   [FL_ROW_##name##_backward] = &FL_MAP(name##_backward),                       \
@@ -89,8 +105,8 @@ fl_map_loop FL_CPU(machine_loop)(const fl_program *p, const fl_instr *x) {
     return bool_loops[x->row];
   const fl_map *map = maps[x->row];
   if (x->row >= FL_ROW_mul_add)
-    map = (p->separate ? FL_CPU(products_twice)
-                       : FL_CPU(products_once)) + (x->row - FL_ROW_mul_add);
+    map = (p->separate ? FL_CPU(products_twice) : FL_CPU(products_once)) +
+          (x->row - FL_ROW_mul_add);
   return map->loop[x->type == FL_F32 ? 0 : x->type == FL_F64 ? 1 : 2];
 }
 

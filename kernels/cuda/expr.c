@@ -53,13 +53,18 @@ int flc_math_of(const char *text) {
 #define TEXT(name) #name,
   static const char *const basic[] = {FL_LIBM_NAMES(TEXT) FL_BASIC_FLOATS1(
       TEXT) FL_BASIC_TYPED1(TEXT) FL_BASIC_TYPED2(TEXT) "clamp"};
+  static const char *const of_flare[] = {"to_int", "separate", "round_f16",
+                                         "round_bf16"}; /* flare.cuh has them */
   int level = 0;
   while ((text = strstr(text, "fl_"))) {
     text += 3;
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_"), k = 0;
-    if ((n == 6 && memcmp(text, "to_int", n) == 0) ||
-        (n == 8 && memcmp(text, "separate", n) == 0))
+    while (k < 4 &&
+           !(strlen(of_flare[k]) == n && !memcmp(text, of_flare[k], n)))
+      k++;
+    if (k < 4)
       continue;
+    k = 0;
     while (k < sizeof basic / sizeof *basic &&
            !(strlen(basic[k]) == n && memcmp(text, basic[k], n) == 0))
       k++;

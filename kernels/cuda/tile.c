@@ -368,6 +368,8 @@ static bool is_cheap(const tile_plan *p, int v) {
     inner = x->in[j];
   }
   switch (x->row) {
+  case FL_ROW_round_f16:
+  case FL_ROW_round_bf16:
   case FL_ROW_convert:
   case FL_ROW_mul_add:
   case FL_ROW_mul_sub:

@@ -127,14 +127,27 @@ static int logical_row(int op) {
   return -1;
 }
 
+/* The row that rounds to a 16-bit type, whose values are F32 here: a conversion
+ * to it drops digits that stay otherwise. -1: nothing to round. */
+static int rounding_row(const lowering *w, const fli_expr_node *x) {
+  if (fli_graph_dtype(w->g, x->in[0]) == x->dtype)
+    return -1;
+  return x->dtype == FL_F16    ? FL_ROW_round_f16
+         : x->dtype == FL_BF16 ? FL_ROW_round_bf16
+                               : -1;
+}
+
 static ref lower_node(lowering *w, const fli_expr_node *x) {
   const fl_op *op = &w->g->rt->ops[x->op];
   fl_dtype type = type_of(x->dtype), result = type;
   double p[2] = {0, 0};
   int row = row_of[x->op], weak;
   ref in[3];
-  if (op->marks & FLI_MARK_IDENTITY)
-    return operand(w, x->in[0], type);
+  if (op->marks & FLI_MARK_IDENTITY) {
+    ref v = operand(w, x->in[0], type);
+    int rounds = rounding_row(w, x);
+    return rounds < 0 ? v : emit(w, rounds, type, type, 1, &v, NULL);
+  }
   if (op->family == FLI_TEST || op->family == FLI_COMPARE) {
     type = type_of(fli_graph_promote(w->g, x->n_in, x->in, &weak));
   } else if (type == FL_BOOL && op->in_type[0] != FL_T_BOOL) {

@@ -29,6 +29,8 @@ static const formula formulas[FL_ROWS] = {
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
   [FL_ROW_##name] = {"abc", "", #f},
 #include "../ops.def"
+    [FL_ROW_round_f16] = {"x", "", "fl_round_f16(x)"},
+    [FL_ROW_round_bf16] = {"x", "", "fl_round_bf16(x)"},
     [FL_ROW_mul_add] = {"abc", "", "a * b + c"},
     [FL_ROW_mul_sub] = {"abc", "", "a * b - c"},
     [FL_ROW_sub_mul] = {"abc", "", "c - a * b"},

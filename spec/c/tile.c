@@ -65,6 +65,8 @@ typedef struct row {
 #define FL_COMPARE(name, sig, f)                  ROW_N(name, f)
 #define FL_TERNARY(name, T_, sig, cast, saves, f) ROW_##T_(name, f)
 #include "../../runtime/ops.def"
+ROW_F(round_f16, fl_from_f16(fl_to_f16((float)x)))
+ROW_F(round_bf16, fl_from_bf16(fl_to_bf16((float)x)))
 ROW_F(mul_add, a *b + c)
 ROW_F(mul_sub, a *b - c)
 ROW_F(sub_mul, c - a * b)
@@ -86,6 +88,8 @@ static const row rows[FL_ROWS] = {
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
   [FL_ROW_##name] = ENTRY_##T(name),
 #include "../../runtime/ops.def"
+    [FL_ROW_round_f16] = ENTRY_F(round_f16),
+    [FL_ROW_round_bf16] = ENTRY_F(round_bf16),
     [FL_ROW_mul_add] = ENTRY_F(mul_add),
     [FL_ROW_mul_sub] = ENTRY_F(mul_sub),
     [FL_ROW_sub_mul] = ENTRY_F(sub_mul)};

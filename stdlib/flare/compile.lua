@@ -5,11 +5,15 @@ local options = require "flare.options"
 
 local M = {}
 
--- FLARE_COMPILE=off: functions stay as they are; =all: the whole program is one compiled function
--- that makes a plan for all it sees, to test plans.
-local mode = os and os.getenv "FLARE_COMPILE" or "" -- a host may leave os out
-if mode ~= "" and mode ~= "off" and mode ~= "all" and mode ~= "on" then
-  fail("FLARE_COMPILE is %q, but must be on, off or all", mode)
+-- FLARE_COMPILE is a list of words. off: functions stay as they are. all: the whole program is one
+-- compiled function, and plans are made at first sight, to test plans. exact: every function is.
+local mode = {on = false, off = false, all = false, exact = false}
+local setting = os and os.getenv "FLARE_COMPILE" or "" -- a host may leave os out
+for word in setting:gmatch "[^,]+" do
+  if mode[word] == nil then
+    fail("FLARE_COMPILE is %q, but must be on, off, or of the words all and exact", setting)
+  end
+  mode[word] = true
 end
 
 local objects = setmetatable({}, {__mode = "k"}) -- compiled function -> the core's object
@@ -37,8 +41,8 @@ function M.compile(f, opts)
       core.is_tensor(f) and "a tensor" or type(f))
   end
   local o = options.check("compile", opts, {exact = false})
-  local run, object = core.compiled(f, o.exact, mode == "all")
-  if mode == "off" then run = function(...) return f(...) end end
+  local run, object = core.compiled(f, o.exact or mode.exact, mode.all)
+  if mode.off then run = function(...) return f(...) end end
   objects[run] = object
   if type(f) == "function" then return run end
   local compiled = setmetatable({}, {
@@ -50,8 +54,8 @@ function M.compile(f, opts)
   return compiled
 end
 
-if mode == "all" then
-  local _, program = core.compiled(function() end, false, true)
+if mode.all then
+  local _, program = core.compiled(function() end, mode.exact, true)
   M.program = program -- as long as the module
   core.compiled_begin(program)
 end

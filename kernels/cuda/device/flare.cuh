@@ -88,6 +88,10 @@ inline uint16_t fl_float_bf16(float f) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
   return h;
 }
+inline float fl_round_f16(float f) { return fl_f16_float(fl_float_f16(f)); }
+inline float fl_round_bf16(float f) {
+  return __uint_as_float((uint32_t)fl_float_bf16(f) << 16);
+}
 /* Two at once: `low` in the lower half. */
 inline uint32_t fl_pack_bf16(float low, float high) {
   uint32_t r;
