@@ -129,8 +129,8 @@ static fl_status open_sum(fl_runtime *rt, const fl_node *n, fl_tensor **sum) {
   meta.dtype = n->in_meta[0].dtype;
   FLI_TRY(fli_finish_sum(rt, to)); /* of another result */
   FLI_TRY(fli_check_size(meta.dtype, meta.ndim, meta.shape, &bytes));
-  FLI_TRY(fli_tensor_make(rt, &meta, bytes, fl_tensor_device(n->grads[0]),
-                          to->site, &t));
+  FLI_TRY(fli_tensor_result(rt, &meta, bytes, fl_tensor_device(n->grads[0]),
+                            to->site, &t));
   if (!turned) {
     *sum = t;
     return FL_OK;

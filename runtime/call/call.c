@@ -408,10 +408,8 @@ static fl_status call_allocate(work *w, fl_tensor **out) {
     fl_status s = fli_check_size(w->out[k].dtype, w->out[k].ndim,
                                  w->out[k].shape, &bytes);
     if (s == FL_OK)
-      s = w->rt->window && !w->rt->meta
-              ? fli_tensor_pending(w->rt, &w->out[k], bytes, w->device, &out[k])
-              : fli_tensor_make(w->rt, &w->out[k], bytes, w->device, w->c->site,
-                                &out[k]);
+      s = fli_tensor_result(w->rt, &w->out[k], bytes, w->device, w->c->site,
+                            &out[k]);
     if (s == FL_OK)
       continue;
     while (k)

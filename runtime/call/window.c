@@ -104,8 +104,8 @@ static fl_status window_tensor(fli_window *w, const fl_tensor *t, bool made,
 
 static fl_status window_operand(fli_window *w, const fl_operand *o,
                                 fli_arg *a) {
-  if (o->tensor)
-    return window_tensor(w, o->tensor, false, a);
+  if (o->tensor) /* pending and new: its parts are about to be written */
+    return window_tensor(w, o->tensor, o->tensor->storage->pending, a);
   a->slot = o->dtype == FL_NODTYPE ? FLI_ARG_NONE : FLI_ARG_NUMBER;
   a->meta.dtype = o->dtype;
   a->meta.ndim = 0;

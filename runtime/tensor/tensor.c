@@ -367,8 +367,8 @@ static fl_status with_storage(fl_runtime *rt, const fl_meta *m, size_t bytes,
   return FL_OK;
 }
 
-fl_status fli_tensor_pending(fl_runtime *rt, const fl_meta *m, size_t bytes,
-                             fl_device d, fl_tensor **out) {
+static fl_status tensor_pending(fl_runtime *rt, const fl_meta *m, size_t bytes,
+                                fl_device d, fl_tensor **out) {
   fl_tensor *t;
   fl_storage *s;
   FLI_TRY(fli_tensor_header(rt, &t));
@@ -405,6 +405,12 @@ fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
   FLI_TRY(fli_tensor_header(rt, out));
   fli_tensor_set_shape(*out, m);
   return FL_OK;
+}
+
+fl_status fli_tensor_result(fl_runtime *rt, const fl_meta *m, size_t bytes,
+                            fl_device d, fl_site site, fl_tensor **out) {
+  return rt->window && !rt->meta ? tensor_pending(rt, m, bytes, d, out)
+                                 : fli_tensor_make(rt, m, bytes, d, site, out);
 }
 
 fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype, int ndim,

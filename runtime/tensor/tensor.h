@@ -35,9 +35,10 @@ static inline void *fli_tensor_ptr(const fl_tensor *t) {
  * fli_check_size computed. */
 fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
                           fl_device d, fl_site site, fl_tensor **out);
-/* The same, pending: fli_storage_fill gives it memory. */
-fl_status fli_tensor_pending(fl_runtime *rt, const fl_meta *m, size_t bytes,
-                             fl_device d, fl_tensor **out);
+/* The same; while launches wait in a window it is pending: fli_storage_fill
+ * gives it memory. */
+fl_status fli_tensor_result(fl_runtime *rt, const fl_meta *m, size_t bytes,
+                            fl_device d, fl_site site, fl_tensor **out);
 /* Runs the window's launches if they use the storage. Code that uses a tensor's
  * memory without a launch calls it, or fli_settle, first. */
 fl_status fli_settle_storage(fl_runtime *rt, const fl_storage *s);
