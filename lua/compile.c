@@ -127,6 +127,12 @@ static int compiled_stats(lua_State *L) {
   lua_setfield(L, -2, "kernels");
   lua_pushboolean(L, s.off);
   lua_setfield(L, -2, "off");
+  if (s.without > 0) {
+    lua_pushnumber(L, s.with);
+    lua_setfield(L, -2, "with");
+    lua_pushnumber(L, s.without);
+    lua_setfield(L, -2, "without");
+  }
   return 1;
 }
 

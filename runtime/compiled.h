@@ -43,7 +43,10 @@ typedef struct fl_compiled_stats {
   uint64_t turn;    /* the last such window */
   int plans;
   uint32_t launches, kernels; /* of the plan last used: before, after fusion */
-  bool off; /* no window came back, so calls run at once from now on */
+  bool off; /* no window came back, or plans were slower (CPU), so calls run at
+               once from now on */
+  double with, without; /* least seconds of a call by a plan, and at once, on
+                           the CPU; 0: they were not timed */
 } fl_compiled_stats;
 /* What it has done so far; zeros for NULL. */
 FL_API void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s);

@@ -13,6 +13,25 @@ extern "C" {
 typedef struct fl_profile_part { /* sites; the path is the module's text */
   fl_site module, caller;
 } fl_profile_part;
+typedef struct fl_profile_launch { /* a call's, in a kernel of several */
+  const char *op;
+  fl_site site;
+  fl_profile_part part;
+  bool backward;
+  bool again; /* another kernel computes it, too */
+} fl_profile_launch;
+/* A launch of a compiled function's window. */
+typedef struct fl_profile_step {
+  const char *kind;     /* "pointwise", "reduction", "product", ... */
+  const char *apart;    /* why it begins a kernel, with %d for `from`; NULL: no
+                           plan has run it */
+  int32_t number, from; /* in the plan, from 0, and the kernel that it is apart
+                           from; -1: none */
+  double read, written, flops; /* bytes; FLOPs of all launches */
+  char shapes[96];
+  uint32_t n; /* launches */
+  fl_profile_launch launches[];
+} fl_profile_step;
 typedef struct fl_profile_row {
   const char *op, *called; /* whose kernel; what was called, if composed */
   uint64_t call;           /* the number of that call */
@@ -24,8 +43,14 @@ typedef struct fl_profile_row {
   fl_device device;
   double start_us, host_us, device_start_us, device_us; /* from the start */
   double flops, bytes; /* what the operator must do: its row's cost rule */
+  size_t live, peak;   /* bytes on the device when it is launched; the most
+                          since the row before (FL_PROFILE_PEAKS, else 0) */
+  const fl_profile_step *step; /* NULL: it did not wait in a window */
 } fl_profile_row;
-enum { FL_PROFILE_RANGES = 1 }; /* show launches to the device's own tools */
+enum {                        /* what it does, too */
+       FL_PROFILE_RANGES = 1, /* show launches to the device's own tools */
+       FL_PROFILE_PEAKS = 2   /* the peak of memory of each row */
+};
 /* Starts it: a row for each launch and each transfer until fl_profile_stop, at
  * most `most` (0: no limit). flags: of the enum. EARG: it is running;
  * EUNSUPPORTED: no backend shows ranges. */

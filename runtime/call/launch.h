@@ -6,6 +6,12 @@
 #include "call.h"
 
 /* Around a launch while rt->profile is set (profile.c). */
+typedef struct fli_note { /* who has called a launch that waits */
+  const char *called;
+  uint64_t call;
+  fl_profile_part part;
+  bool backward;
+} fli_note;
 typedef struct fli_profiled { /* what is known of a launch before it is sent */
   const char *op;
   fl_site site;
@@ -13,12 +19,15 @@ typedef struct fli_profiled { /* what is known of a launch before it is sent */
   fl_dtype dtype;
   bool transfer;
   double flops, bytes;
+  const fli_note *note;  /* NULL: it is sent when it is called */
+  fl_profile_step *step; /* NULL, or the row's from now on */
 } fli_profiled;
 size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
                          fl_stream *s);
 /* The launches up to rt->called = NULL belong to one call of an operator. */
 void fli_profile_call(fl_runtime *rt, const char *op);
 void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
+fli_note fli_profile_note(fl_runtime *rt);
 
 /* On the backend; a failure that the device has reported since comes first. */
 fl_status fli_send(fl_runtime *rt, fl_device d, fl_kernel kernel,

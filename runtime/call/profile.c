@@ -23,6 +23,7 @@ typedef struct behind {  /* a device that runs behind the host */
 
 typedef struct peak {
   size_t bytes, listed; /* the most; when the holders were listed */
+  size_t before;        /* the allocator's, without this profile */
   char *held;
 } peak;
 
@@ -33,6 +34,7 @@ struct fli_profile {
   uint64_t lost, calls;
   double start;
   fl_backend *ranges; /* the one that shows them, or NULL */
+  bool by_row;        /* the peak of memory of each row */
   behind behind[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
   peak peaks[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
 };
@@ -73,6 +75,8 @@ void fli_profile_close(fl_runtime *rt) {
   if (!p)
     return;
   drop_events(rt, p);
+  for (size_t i = 0; i < p->n; i++)
+    fli_mfree((void *)(uintptr_t)p->rows[i].step);
   for (int k = 0; k < FLI_MAX_BACKENDS; k++)
     for (int i = 0; i < FLI_MAX_DEVICES; i++)
       free(p->peaks[k][i].held);
@@ -92,11 +96,28 @@ static fl_status open_ranges(fl_runtime *rt, struct fli_profile *p) {
                               "the profiler: no backend shows ranges");
 }
 
+/* Peaks of rows restart the allocator's figure, which must not be lost. */
+static void keep_peaks(fl_runtime *rt, struct fli_profile *p, bool begin) {
+  for (int k = 0; k < rt->n_backends; k++)
+    for (int i = 0; i < rt->n_devices[k] && i < FLI_MAX_DEVICES; i++) {
+      fl_device d = (fl_device)(k << 8 | i);
+      peak *x = &p->peaks[k][i];
+      size_t now = fli_memory_peak(rt, d, 0);
+      if (begin)
+        x->before = now;
+      else if (now > x->bytes)
+        x->bytes = now;
+      if (!begin)
+        fli_memory_peak(rt, d, x->before > x->bytes ? x->before : x->bytes);
+    }
+}
+
 fl_status fl_profile_start(fl_runtime *rt, size_t most, unsigned flags) {
   FLI_NEED(rt, "rt");
   FLI_TRY(fli_check_owner(rt));
   if (rt->profile)
     return fli_fail(FL_EARG, "the profiler is running already");
+  FLI_TRY(fli_settle_all(rt));
   fli_profile_close(rt);
   struct fli_profile *p = fli_malloc(rt, sizeof *p);
   if (!p)
@@ -105,11 +126,15 @@ fl_status fl_profile_start(fl_runtime *rt, size_t most, unsigned flags) {
   p->most = most ? most : SIZE_MAX;
   p->start = now_us();
   fl_status s = flags & FL_PROFILE_RANGES ? open_ranges(rt, p) : FL_OK;
-  if (s)
+  if (s) {
     fli_mfree(p);
-  else
-    rt->profile = rt->profiled = p;
-  return s;
+    return s;
+  }
+  rt->profile = rt->profiled = p;
+  p->by_row = flags & FL_PROFILE_PEAKS;
+  if (p->by_row)
+    keep_peaks(rt, p, true);
+  return FL_OK;
 }
 
 /* --- modules --- */
@@ -183,10 +208,9 @@ static pair begin_of(fl_backend *b, behind *x, int device, fl_stream *s) {
 static void note_memory(fl_runtime *rt, struct fli_profile *p, fl_device d) {
   peak *k = &p->peaks[d >> 8][d & 255];
   size_t live = fli_memory_live(rt, d);
-  if (live <= k->bytes)
-    return;
-  k->bytes = live;
-  if (live < k->listed + k->listed / 20 + 4096)
+  size_t more = p->by_row ? 1 : k->listed / 20 + 4096;
+  k->bytes = live > k->bytes ? live : k->bytes;
+  if (live < k->listed + more)
     return;
   k->listed = live;
   free(k->held);
@@ -203,6 +227,17 @@ size_t fl_profile_peak(fl_runtime *rt, fl_device d, const char **held) {
   return k ? k->bytes : 0;
 }
 
+/* Of a launch that is called now and sent later. */
+fli_note fli_profile_note(fl_runtime *rt) {
+  struct fli_profile *p = rt->profile;
+  if (!rt->called)
+    p->calls++;
+  return (fli_note){.called = rt->called,
+                    .call = p->calls,
+                    .part = rt->in_backward ? rt->back_part : rt->part,
+                    .backward = rt->in_backward};
+}
+
 void fli_profile_call(fl_runtime *rt, const char *op) {
   rt->called = op;
   rt->profile->calls++;
@@ -217,12 +252,12 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
   fl_backend *b = fli_backend(rt, d);
   note_memory(rt, p, d);
   if (p->n >= p->most || !profile_grow(rt, p)) {
+    fli_mfree(what->step);
     p->lost++;
     return SIZE_MAX;
   }
   size_t i = p->n++;
-  if (!rt->called)
-    p->calls++;
+  fli_note note = what->note ? *what->note : fli_profile_note(rt);
   p->pairs[i] = (pair){NULL, NULL, false};
   if (timed(b))
     p->pairs[i] = begin_of(b, &p->behind[d >> 8][d & 255], d & 255, s);
@@ -232,19 +267,20 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
              fl_site_text(rt, what->site));
     p->ranges->range(p->ranges, name);
   }
-  p->rows[i] =
-      (fl_profile_row){.op = what->op,
-                       .called = rt->called ? rt->called : what->op,
-                       .call = p->calls,
-                       .site = what->site,
-                       .part = rt->in_backward ? rt->back_part : rt->part,
-                       .backward = rt->in_backward,
-                       .transfer = what->transfer,
-                       .dtype = what->dtype,
-                       .device = d,
-                       .start_us = now_us() - p->start,
-                       .flops = what->flops,
-                       .bytes = what->bytes};
+  p->rows[i] = (fl_profile_row){.op = what->op,
+                                .called = note.called ? note.called : what->op,
+                                .call = note.call,
+                                .site = what->site,
+                                .part = note.part,
+                                .backward = note.backward,
+                                .transfer = what->transfer,
+                                .dtype = what->dtype,
+                                .device = d,
+                                .start_us = now_us() - p->start,
+                                .flops = what->flops,
+                                .bytes = what->bytes,
+                                .live = fli_memory_live(rt, d),
+                                .step = what->step};
   return i;
 }
 
@@ -257,6 +293,11 @@ void fli_profile_end(fl_runtime *rt, size_t i, fl_stream *s) {
   r->host_us = now_us() - p->start - r->start_us;
   r->device_start_us = r->start_us;
   r->device_us = b->flags & FL_BACKEND_ASYNC ? 0 : r->host_us;
+  if (p->by_row) {
+    peak *k = &p->peaks[r->device >> 8][r->device & 255];
+    r->peak = fli_memory_peak(rt, r->device, 0);
+    k->bytes = r->peak > k->bytes ? r->peak : k->bytes;
+  }
   if (p->pairs[i].begin) {
     behind *x = &p->behind[r->device >> 8][r->device & 255];
     x->last = p->pairs[i].end = profile_mark(b, r->device & 255, s);
@@ -308,11 +349,15 @@ fl_status fl_profile_stop(fl_runtime *rt, const fl_profile_row **rows,
   struct fli_profile *p = rt->profile;
   if (!p)
     return fli_fail(FL_EARG, "the profiler is not running");
+  fl_status settled = fli_settle_all(rt); /* its rows count, too */
   rt->profile = NULL;
+  if (p->by_row)
+    keep_peaks(rt, p, false);
   rt->part = rt->back_part = (fl_profile_part){0, 0};
   if (p->ranges)
     p->ranges->range(p->ranges, NULL);
   fl_status s = fl_device_sync(rt, -1);
+  s = settled ? settled : s;
   for (size_t i = 0; i < p->n && s == FL_OK; i++) {
     fl_profile_row *r = &p->rows[i];
     fl_backend *b = fli_backend(rt, r->device);

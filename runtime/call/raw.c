@@ -99,7 +99,11 @@ static fl_status raw_launch(fl_runtime *rt, const fl_launch *l, fl_device d,
       FLI_TRY(fli_capture_uses(args[k].tensor->storage, args[k].writes));
   if (!rt->profile)
     return raw_send(rt, b, l, d);
-  fli_profiled what = {l->op, site, d, FL_NODTYPE, false, 0, bytes};
+  fli_profiled what = {.op = l->op,
+                       .site = site,
+                       .device = d,
+                       .dtype = FL_NODTYPE,
+                       .bytes = bytes};
   size_t row = fli_profile_begin(rt, &what, l->stream);
   fl_status s = raw_send(rt, b, l, d);
   fli_profile_end(rt, row, l->stream);

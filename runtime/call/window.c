@@ -51,7 +51,7 @@ static bool window_fits(fl_runtime *rt, fl_device d, const fli_entry *e,
   const fli_window *w = rt->window;
   if (rt->capture && rt->capture->device != d)
     return false; /* to be refused */
-  if (rt->profile || rt->watch & ~(unsigned)FLI_WATCH_CAPTURE || rt->anomaly ||
+  if (rt->watch & ~(unsigned)FLI_WATCH_CAPTURE || rt->anomaly ||
       e->op->info.collective || e->op->native || w->flushing)
     return false;
   if (w->n ? d != w->device || w->stream != fli_stream(rt, d)
@@ -129,6 +129,11 @@ static fl_status window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
       !window_room(rt, &w->words, &w->words_room, w->n_words + words,
                    sizeof *w->words))
     return FL_ENOMEM;
+  if (rt->profile) {
+    if (!window_room(rt, &w->notes, &w->notes_room, w->n + 1, sizeof *w->notes))
+      return FL_ENOMEM;
+    w->notes[w->n] = fli_profile_note(rt);
+  }
   if (w->n == 0) {
     w->device = d;
     w->stream = fli_stream(rt, w->device);
@@ -219,7 +224,9 @@ fl_status fli_window_send(fli_window *w, const fli_entry *e, const fl_op *op,
   fl_status status =
       rt->capture ? fli_capture_launch(rt, w->device, l->op) : FL_OK;
   if (status == FL_OK)
-    status = fli_send(rt, w->device, op->kernel[w->device >> 8], l);
+    status = rt->profile
+                 ? fli_window_timed(w, e, op, l)
+                 : fli_send(rt, w->device, op->kernel[w->device >> 8], l);
   fli_scratch_close(&s);
   return status;
 }
@@ -406,6 +413,7 @@ void fli_window_free(fl_runtime *rt) {
   fli_mfree(w->args);
   fli_mfree(w->words);
   fli_mfree(w->slots);
+  fli_mfree(w->notes);
   fli_mfree(w);
 }
 

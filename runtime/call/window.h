@@ -53,7 +53,10 @@ typedef struct fli_window {
   fli_arg *args;
   uint64_t *words; /* attributes, a copy as long as is used */
   fli_slot *slots;
-  int depth; /* of compiled functions that are open */
+  fli_note *notes; /* of entries, while the profiler runs */
+  uint32_t notes_room;
+  fl_profile_step *step; /* while it runs: what is launched next */
+  int depth;             /* of compiled functions that are open */
   bool flushing;
 } fli_window;
 
@@ -74,6 +77,18 @@ fl_status fli_window_run(fli_window *w, uint32_t i);
  * metas those of its first two inputs. */
 fl_status fli_window_send(fli_window *w, const fli_entry *e, const fl_op *op,
                           fl_launch *l, const fl_meta *const *metas);
+/* fli_send with a row of the profiler. */
+fl_status fli_window_timed(fli_window *w, const fli_entry *e, const fl_op *op,
+                           const fl_launch *l);
+/* "product", "pointwise", ...: what launches of the row are. */
+const char *fli_window_kind(const fl_op *op);
+/* What launch i does, by its row: FLOPs, bytes, those that it writes. */
+void fli_window_cost(const fli_window *w, uint32_t i, double *flops,
+                     double *bytes, double *written);
+/* A step of n launches, of which the first is launch i, as the profiler keeps
+ * it; NULL without memory. */
+fl_profile_step *fli_window_step(const fli_window *w, uint32_t i, uint32_t n);
+fl_profile_launch fli_window_launched(const fli_window *w, uint32_t i);
 /* Sets the kernel's view of an operand, whose storage has memory. */
 void fli_window_view(const fli_window *w, const fli_arg *a, fl_dtype common,
                      fl_view *v);

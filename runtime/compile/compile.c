@@ -42,11 +42,14 @@ static void plan_unbuild(fli_plan *p) {
   fli_mfree(p->numbers);
   fli_mfree(p->operands);
   fli_mfree(p->renamed);
+  fli_mfree(p->members);
   p->steps = NULL;
   p->numbers = NULL;
   p->operands = NULL;
   p->renamed = NULL;
+  p->members = NULL;
   p->n_steps = p->n_numbers = p->n_operands = p->n_renamed = 0;
+  p->n_members = 0;
   p->built = p->failed = false;
 }
 
@@ -189,6 +192,8 @@ static fl_status run_plan(fli_window *w, const fli_plan *p) {
       if (made->pending)
         s = fli_storage_fill(w->rt, made, w->entries[x->entry].site);
     }
+    if (w->rt->profile)
+      fli_explain_step(w, p, x);
     if (s == FL_OK)
       s = x->op ? run_fused(w, p, x) : fli_window_run(w, x->entry);
     if (s && !first)
@@ -340,8 +345,11 @@ void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s) {
   *s = (fl_compiled_stats){0};
   if (!c)
     return;
-  *s = (fl_compiled_stats){
-      .windows = c->runs, .planned = c->planned, .off = c->off};
+  *s = (fl_compiled_stats){.windows = c->runs,
+                           .planned = c->planned,
+                           .off = c->off,
+                           .with = 1e-9 * (double)c->trial.least_with,
+                           .without = 1e-9 * (double)c->trial.least_without};
   for (int k = 0; k < c->n_plans; k++) {
     const fli_plan *p = c->plans[k];
     if (!p->built)

@@ -19,12 +19,34 @@ typedef struct fli_renamed { /* an operand that is read from another slot */
   int slot;
 } fli_renamed;
 
+/* Why a launch begins a kernel instead of joining one before it. */
+typedef enum fli_apart {
+  FLI_APART_NOT,
+  FLI_APART_OPERATOR, /* no expression of its row is known */
+  FLI_APART_DTYPE,    /* expressions do not compute in the dtype */
+  FLI_APART_EMPTY,    /* tensors without elements */
+  FLI_APART_NOTHING,  /* no kernel has computed what it reads */
+  FLI_APART_AFTER,    /* a kernel that takes no others has */
+  FLI_APART_CLOSED,   /* the kernel that has was ended by launches since */
+  FLI_APART_LOOPS,    /* it has other loops */
+  FLI_APART_ROWS,     /* rows are too long to be read again in the kernel */
+  FLI_APART_MEMORY,   /* the kernel uses the memory it writes otherwise */
+  FLI_APART_ORDER,    /* another kernel has to run in between */
+  FLI_APART_LIMIT     /* the kernel is full */
+} fli_apart;
+
+#define FLI_AGAIN (1u << 31) /* of a member: it is computed again */
+
 typedef struct fli_step { /* a launch of a plan */
   uint32_t entry;         /* of the window; of a fused one the last */
   const fl_op *op;        /* of a fused one; NULL: the entry's */
   const fl_tile *tile;    /* of a fused one that is no expression */
   int n_in, n_out;
-  uint32_t operands;     /* of a fused one: the first, in plan->operands */
+  uint32_t operands; /* of a fused one: the first, in plan->operands */
+  uint32_t members;  /* of a fused one: entries, in plan->members */
+  uint32_t n_members;
+  fli_apart apart;
+  uint32_t from;         /* an entry of the kernel that it is apart from */
   uint32_t made, n_made; /* slots that get memory before it */
   uint32_t last, n_last; /* slots that nothing uses behind it */
 } fli_step;
@@ -42,11 +64,12 @@ typedef struct fli_plan {
   uint32_t seen;        /* runs of such a window */
   uint64_t turn;        /* of the last one */
   bool built, failed;
-  uint32_t n_steps, n_numbers, n_operands, n_renamed;
+  uint32_t n_steps, n_numbers, n_operands, n_renamed, n_members;
   fli_step *steps;
   uint32_t *numbers; /* slots that steps refer to */
   fli_fused_operand *operands;
   fli_renamed *renamed;
+  uint32_t *members; /* launches that kernels hold */
 } fli_plan;
 
 #define FLI_PLANS 32 /* that a compiled function remembers */
@@ -70,6 +93,8 @@ struct fl_compiled {
 fl_status fli_plan_build(struct fl_compiled *c, fli_plan *p,
                          const fli_window *w);
 bool fli_compiled_plan(fli_window *w, fl_status *status);
+/* While the profiler runs: what step x is, which is launched next. */
+void fli_explain_step(fli_window *w, const fli_plan *p, const fli_step *x);
 
 static inline bool fli_same_region(const fli_arg *a, const fli_arg *b) {
   if (a->slot != b->slot || a->meta.dtype != b->meta.dtype ||

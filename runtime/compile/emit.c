@@ -216,13 +216,14 @@ static fl_status emit_leaf(emitting *m, const fuse_leaf *x) {
 }
 
 /* Copies the nodes that are used, and the leaves among them. */
-static fl_status emit_graph(emitting *m) {
+static fl_status emit_graph(emitting *m, fli_step *step) {
   const fuse_group *g = m->g;
   uint8_t used[FL_PROGRAM_VALUES] = {0};
   for (int k = 0; k < g->n_written; k++)
     used[g->written[k].value.i] = 1;
   emit_used(g, used);
   emit_dims(m, used);
+  FLI_TRY(fli_explain_members(m->f, g, used, step));
   m->graph.nodes =
       fli_malloc(m->f->rt, (size_t)g->graph.n * sizeof *g->graph.nodes);
   if (!m->graph.nodes)
@@ -374,7 +375,8 @@ static fl_status emit_expression(emitting *m, fli_step *x) {
 }
 
 static fl_status emit_group(fuse *f, const fuse_group *g) {
-  fli_step x = {.entry = g->entry[g->n - 1]};
+  fli_step x = {
+      .entry = g->entry[g->n - 1], .apart = g->apart, .from = g->from};
   fl_status s = FL_OK;
   if (g->n_written == 0)
     return FL_OK;
@@ -386,7 +388,7 @@ static fl_status emit_group(fuse *f, const fuse_group *g) {
     m->f = f;
     m->g = g;
     fli_graph_open(&m->graph, f->rt);
-    s = emit_graph(m);
+    s = emit_graph(m, &x);
     if (s == FL_OK)
       s = emit_is_expression(m) ? emit_expression(m, &x) : emit_tile(m, &x);
     fli_graph_close(&m->graph);
@@ -464,6 +466,8 @@ fl_status fli_fuse_emit(fuse *f) {
     if (f->steps[i].group)
       FLI_TRY(emit_group(f, f->steps[i].group));
     else
-      p->steps[p->n_steps++] = (fli_step){.entry = f->steps[i].entry};
+      p->steps[p->n_steps++] = (fli_step){.entry = f->steps[i].entry,
+                                          .apart = f->steps[i].apart,
+                                          .from = f->steps[i].from};
   return plan_memory(f);
 }

@@ -21,7 +21,7 @@ static bool fuse_step_add(fuse *f, fuse_group *g, uint32_t entry) {
     f->steps = more;
     f->room = room;
   }
-  f->steps[f->n_steps++] = (fuse_step){g, entry};
+  f->steps[f->n_steps++] = (fuse_step){g, entry, f->apart, f->from};
   return true;
 }
 
@@ -105,10 +105,30 @@ static void add_other(fuse *f, uint32_t i) {
   close_groups(f, old);
 }
 
+/* No open group has to do with the launch: the last one that wrote what it
+ * reads is why. */
+static void note_apart(fuse *f, const fli_entry *e) {
+  f->apart = FLI_APART_NOTHING;
+  f->from = FUSE_NONE;
+  for (int k = 0; k < e->n_in; k++) {
+    int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
+    uint32_t def = slot < 0 ? FUSE_NONE : f->last[slot];
+    if (def == FUSE_NONE ||
+        (f->from != FUSE_NONE && f->entry_of[def] < f->from))
+      continue;
+    f->from = f->entry_of[def];
+    f->apart = fli_fuse_can(f, &f->w->entries[f->from]) ? FLI_APART_CLOSED
+                                                        : FLI_APART_AFTER;
+  }
+}
+
 static void add_fusable(fuse *f, uint32_t i) {
   const fli_entry *e = &f->w->entries[i];
   int list[FUSE_OPEN], n = partners_of(f, e, list);
   uint32_t close = 0;
+  f->apart = FLI_APART_NOT;
+  if (n == 0)
+    note_apart(f, e);
   for (int k = 0; k < n && !f->status; k++)
     if (fli_fuse_join(f, list[k], i, &close)) {
       close_groups(f, close);
@@ -120,6 +140,8 @@ static void add_fusable(fuse *f, uint32_t i) {
   fuse_group *g = fli_fuse_group_new(f);
   if (!g)
     return;
+  g->apart = f->apart;
+  g->from = f->from;
   f->groups[at] = g;
   if (fli_fuse_begin(f, at, i, &close)) {
     close_groups(f, close);
@@ -165,7 +187,9 @@ static fl_status fuse_all(fuse *f) {
     if (!f->runs[i])
       continue;
     f->now = i;
-    if (fli_fuse_can(f, &f->w->entries[i]))
+    f->apart = fli_fuse_apart(f, &f->w->entries[i]);
+    f->from = FUSE_NONE;
+    if (f->apart == FLI_APART_NOT)
       add_fusable(f, i);
     else
       add_other(f, i);

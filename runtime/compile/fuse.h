@@ -37,6 +37,8 @@ typedef struct fuse_group {
   bool open, inlined, body; /* the last: it has a launch with a body (rows.h) */
   bool tall; /* its rows are too long to be used again after a reduction */
   uint32_t age, step;
+  fli_apart apart; /* of its first launch, from the launch `from` */
+  uint32_t from;
   int n, n_leaves, n_values, n_written, most_dims;
   fli_nest nest;
   uint32_t inner; /* dims that reductions reduce, a bit each */
@@ -52,6 +54,8 @@ typedef struct fuse_group {
 typedef struct fuse_step { /* of the plan: a group, or else a launch */
   fuse_group *group;
   uint32_t entry;
+  fli_apart apart; /* of a launch of its own */
+  uint32_t from;
 } fuse_step;
 
 typedef struct fuse {
@@ -61,9 +65,13 @@ typedef struct fuse {
   fl_runtime *rt;
   fl_status status; /* the first failure */
   uint32_t now;     /* the launch that is being added */
-  bool tiles;       /* the backend has the kernel */
-  bool *runs;       /* launches whose results are needed */
-  fli_arg *args;    /* the window's operands, without equal results */
+  /* why `now` did not fit into the first open group that it was tried with, and
+   * a launch of that group */
+  fli_apart apart, values; /* the latter: why values could not be had */
+  uint32_t from;
+  bool tiles;    /* the backend has the kernel */
+  bool *runs;    /* launches whose results are needed */
+  fli_arg *args; /* the window's operands, without equal results */
   /* of slots */
   uint32_t *readers; /* open groups that read it, a bit each */
   uint32_t *last;    /* operand that wrote it last, FUSE_NONE */
@@ -74,7 +82,7 @@ typedef struct fuse {
   uint32_t *entry_of; /* its launch */
   uint8_t *needed;    /* some kernel reads it from memory */
   fuse_group *groups[FUSE_OPEN];
-  uint32_t n_steps, room, operands_room;
+  uint32_t n_steps, room, operands_room, members_room;
   fuse_step *steps;
 } fuse;
 
@@ -95,8 +103,11 @@ static inline bool fli_fuse_stays(const fuse *f, int slot) {
 
 /* --- group.c --- */
 
-/* Whether the launch can be part of a group. */
-bool fli_fuse_can(const fuse *f, const fli_entry *e);
+/* Whether the launch can be part of a group; if not, why. */
+fli_apart fli_fuse_apart(const fuse *f, const fli_entry *e);
+static inline bool fli_fuse_can(const fuse *f, const fli_entry *e) {
+  return fli_fuse_apart(f, e) == FLI_APART_NOT;
+}
 fuse_group *fli_fuse_group_new(fuse *f);
 void fli_fuse_group_free(fuse_group *g);
 /* Adds the launch to group i, an open one. False: it does not fit, and the
@@ -132,5 +143,12 @@ fl_status fli_fuse_equal(fuse *f);
 /* --- emit.c --- */
 
 fl_status fli_fuse_emit(fuse *f);
+
+/* --- explain.c --- */
+
+/* Lists the launches that the kernel of g holds: those with a node that is
+ * used. */
+fl_status fli_explain_members(fuse *f, const fuse_group *g, const uint8_t *used,
+                              fli_step *x);
 
 #endif

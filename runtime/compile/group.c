@@ -45,28 +45,30 @@ static bool can_compute(const fuse *f, const fli_entry *e) {
   return e->n_in <= 3 && (op->family <= FLI_TERNARY || moves);
 }
 
-bool fli_fuse_can(const fuse *f, const fli_entry *e) {
+fli_apart fli_fuse_apart(const fuse *f, const fli_entry *e) {
   if (e->op->id >= FLI_OPS || (e->n_out != 1 && !fli_row_facts_of(e->op)->body))
-    return false;
+    return FLI_APART_OPERATOR;
   for (int k = 0; k < e->n_in; k++) {
     const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)k);
     if (a->slot == FLI_ARG_NONE && fli_row_facts_of(e->op)->body)
       continue;
-    if (a->slot == FLI_ARG_NONE || fli_is_complex(a->meta.dtype))
-      return false;
+    if (a->slot == FLI_ARG_NONE)
+      return FLI_APART_OPERATOR;
+    if (fli_is_complex(a->meta.dtype))
+      return FLI_APART_DTYPE;
     for (int i = 0; i < a->meta.ndim; i++)
       if (a->meta.shape[i] == 0)
-        return false;
+        return FLI_APART_EMPTY;
   }
   for (int k = 0; k < e->n_out; k++) {
     const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)(e->n_in + k));
     if (!fits_register(f, a->meta.dtype))
-      return false;
+      return FLI_APART_DTYPE;
     for (int i = 0; i < a->meta.ndim; i++)
       if (a->meta.shape[i] == 0)
-        return false;
+        return FLI_APART_EMPTY;
   }
-  return can_compute(f, e);
+  return can_compute(f, e) ? FLI_APART_NOT : FLI_APART_OPERATOR;
 }
 
 /* --- the loops of a group --- */
@@ -106,6 +108,7 @@ typedef struct joining {
   fl_form of[FL_MAX_DIMS];
   fl_form out[FL_MAX_OUT];
   uint32_t inner; /* of the group afterwards */
+  fli_apart apart;
 } joining;
 
 static uint32_t dims_used(const fli_nest *nest, const fl_form *of, int n) {
@@ -295,9 +298,10 @@ static bool loops_fit(joining *j) {
 
 /* Whether memory that a result is written to is not otherwise used by the group
  * than through the same elements. */
-static bool results_fit(const joining *j) {
+static bool results_fit(joining *j) {
   const fuse_group *g = j->g;
   int n = g->nest.n, more = 0;
+  j->apart = FLI_APART_MEMORY;
   for (int k = 0; k < j->e->n_out; k++) {
     int slot = fli_fuse_arg(j->f, j->e->arg + (uint32_t)(j->e->n_in + k))->slot;
     for (int i = 0; i < g->n_leaves; i++)
@@ -318,6 +322,7 @@ static bool results_fit(const joining *j) {
           slot)
         return false;
   }
+  j->apart = FLI_APART_LIMIT;
   if (!j->f->tiles &&
       (g->n_leaves > FL_PROGRAM_IN || g->n_written + more > FL_MAX_OUT))
     return false;
@@ -380,6 +385,35 @@ static uint32_t others_before(const joining *j) {
   return mask & ~(1u << j->i);
 }
 
+/* Whether the launch fits into the group, with results y; sets j->apart. */
+static bool join_fits(joining *j, uint32_t *also, fl_value *y) {
+  j->apart = FLI_APART_LOOPS;
+  if (!loops_fit(j)) {
+    if (j->g->tall)
+      j->apart = FLI_APART_ROWS;
+    return false;
+  }
+  j->f->values = FLI_APART_LIMIT;
+  if (!fli_fuse_build(j->f, j->i, j->e, j->of, -1, 0, also, y)) {
+    j->apart = j->f->values;
+    return false;
+  }
+  if (!results_fit(j))
+    return false;
+  j->apart = FLI_APART_ROWS;
+  if (!tall_fits(j))
+    return false;
+  j->apart = FLI_APART_ORDER;
+  return !(*also >> j->i & 1);
+}
+
+static void join_fails(fuse *f, const fuse_group *g, fli_apart why) {
+  if (f->apart != FLI_APART_NOT)
+    return;
+  f->apart = why;
+  f->from = g->n ? g->entry[0] : FUSE_NONE;
+}
+
 static bool join_at(joining *j, uint32_t *close) {
   fuse_group *g = j->g;
   fuse *f = j->f;
@@ -388,12 +422,12 @@ static bool join_at(joining *j, uint32_t *close) {
   bool inlined = g->inlined, tall = g->tall;
   uint32_t also = others_before(j);
   fl_value y[FL_MAX_OUT];
-  if (loops_fit(j) && fli_fuse_build(f, j->i, j->e, j->of, -1, 0, &also, y) &&
-      results_fit(j) && tall_fits(j) && !(also >> j->i & 1) &&
-      join_commit(j, y)) {
+  g->graph.origin = j->entry;
+  if (join_fits(j, &also, y) && join_commit(j, y)) {
     *close |= also;
     return true;
   }
+  join_fails(f, g, j->apart);
   g->graph.n = nodes;
   g->graph.n_in = inputs;
   g->n_leaves = leaves;
@@ -407,8 +441,14 @@ bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
   fuse_group *g = f->groups[i];
   joining j = {
       .f = f, .g = g, .i = i, .entry = entry, .e = &f->w->entries[entry]};
-  return g->n < FUSE_MEMBERS && g->graph.n <= FUSE_NODES &&
-         coordinates_of(f, g, j.e, j.of) && join_at(&j, close);
+  if (g->n == FUSE_MEMBERS || g->graph.n > FUSE_NODES) {
+    join_fails(f, g, FLI_APART_LIMIT);
+    return false;
+  }
+  if (coordinates_of(f, g, j.e, j.of))
+    return join_at(&j, close);
+  join_fails(f, g, FLI_APART_LOOPS);
+  return false;
 }
 
 bool fli_fuse_begin(fuse *f, int i, uint32_t entry, uint32_t *close) {

@@ -254,8 +254,10 @@ static bool value_load(fuse *f, int i, const fuse_value *x, uint32_t time,
   fuse_group *g = f->groups[i];
   uint32_t last = f->last[x->slot];
   int writer = f->writer[x->slot];
-  if ((last != FUSE_NONE && f->entry_of[last] >= time) || writer == i)
+  if ((last != FUSE_NONE && f->entry_of[last] >= time) || writer == i) {
+    f->values = FLI_APART_ORDER;
     return false; /* written over, or only when the group has run */
+  }
   bool one = true;
   for (int d = 0; d < g->nest.n; d++)
     one &= x->at.coef[d] == 0;
@@ -442,8 +444,8 @@ static bool build_body(fuse *f, int i, const fli_entry *e, const fl_form *of,
   return value_try(f, s);
 }
 
-bool fli_fuse_build(fuse *f, int i, const fli_entry *e, const fl_form *of,
-                    int mask, int depth, uint32_t *close, fl_value *y) {
+static bool build_launch(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                         int mask, int depth, uint32_t *close, fl_value *y) {
   fuse_group *g = f->groups[i];
   const fli_row_facts *row = fli_row_facts_of(e->op);
   const fli_arg *out = fli_fuse_arg(f, e->arg + (uint32_t)e->n_in);
@@ -480,4 +482,14 @@ bool fli_fuse_build(fuse *f, int i, const fli_entry *e, const fl_form *of,
   if (y->dtype != FLI_NODE || d != (test ? FL_BOOL : e->common))
     return false;
   return value_try(f, fli_graph_cast(&g->graph, *y, out->meta.dtype, y));
+}
+
+bool fli_fuse_build(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                    int mask, int depth, uint32_t *close, fl_value *y) {
+  fli_graph *g = &f->groups[i]->graph;
+  uint32_t outer = g->origin;
+  g->origin = (uint32_t)(e - f->w->entries);
+  bool built = build_launch(f, i, e, of, mask, depth, close, y);
+  g->origin = outer;
+  return built;
 }

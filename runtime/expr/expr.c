@@ -77,6 +77,7 @@ static fl_status add_node(fli_graph *g, const fli_expr_node *node,
     g->room = room;
   }
   g->nodes[g->n] = *node;
+  g->nodes[g->n].origin = g->origin;
   *out = fli_node_value(g->n++);
   return FL_OK;
 }

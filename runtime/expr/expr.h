@@ -19,6 +19,7 @@ typedef struct fli_expr_node {
   fl_dtype dtype;  /* FL_NODTYPE: not known, while only names are checked */
   fl_attr attr[2]; /* of elementwise rows */
   fl_value in[3];  /* numbers, or nodes before this one */
+  uint32_t origin; /* the graph's when the node was made */
 } fli_expr_node;
 #define FLI_INPUT (-1)
 
@@ -26,6 +27,7 @@ struct fli_graph {
   fl_runtime *rt;
   int n, room, n_in; /* nodes, room for them, inputs among them */
   fli_expr_node *nodes;
+  uint32_t origin; /* the caller's: nodes remember what it was */
   /* Makes the node of a reduction; NULL: texts may not have one. */
   fl_status (*reduce)(void *context, fl_reduction kind, fl_value v,
                       fl_value *out);

@@ -615,6 +615,14 @@ size_t fli_memory_live(fl_runtime *rt, fl_device d) {
   return m ? m->live : 0;
 }
 
+size_t fli_memory_peak(fl_runtime *rt, fl_device d, size_t peak) {
+  fli_memory *m = memory_of(rt, d);
+  size_t most = m ? m->peak : 0;
+  if (m)
+    m->peak = peak > m->live ? peak : m->live;
+  return most;
+}
+
 void fl_memory_reset_peak(fl_runtime *rt, fl_device d) {
   if (!rt || fli_check_device(rt, d))
     return;

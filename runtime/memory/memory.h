@@ -21,6 +21,8 @@ void fli_alloc_close(fl_runtime *rt);
 void fli_alloc_device(fl_runtime *rt, fl_device d); /* a device appeared */
 void fli_alloc_stream(fl_runtime *rt, fl_device d); /* another is used now */
 size_t fli_memory_live(fl_runtime *rt, fl_device d);
+/* The peak of live bytes, which becomes `peak` if that is not below them. */
+size_t fli_memory_peak(fl_runtime *rt, fl_device d, size_t peak);
 /* A stream uses the block; `flags` may be FLI_TRAILED. Gives back the promise
  * of its contents, or NULL. */
 fl_mark *fli_block_used(fli_block *b, int stream, uint32_t flags);

@@ -25,6 +25,7 @@ typedef struct row {
   uint32_t saves;
   fli_grad_fn grad;
   fli_cost_fn cost;
+  const char *cost_rule;
   fli_family family;
   fli_shape_fn shape;
   fli_view_fn view;
@@ -50,8 +51,8 @@ enum { /* the words of the saves column */
 };
 
 #define ROW(name, sig, kind, cast, saves, grad, cost, ...)                     \
-  {name, sig,  FLI_CAST_##cast,      saves,                                    \
-   grad, cost, .family = FLI_##kind, __VA_ARGS__},
+  {name, sig,   FLI_CAST_##cast,      saves,      grad,                        \
+   cost, #cost, .family = FLI_##kind, __VA_ARGS__},
 static const row rows[] = {
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
   ROW(#name, sig, UNARY, cast, saves, fli_grad_unary, fli_cost_bytes)          \
@@ -535,6 +536,7 @@ static fl_status op_fill(fl_runtime *rt, fl_op *op, int id) {
   op->shape = w->shape;
   op->grad = w->grad == fli_grad_none ? NULL : w->grad;
   op->cost = w->cost;
+  op->cost_rule = w->cost_rule + sizeof "fli_cost_" - 1;
   op->view = w->view;
   op->compose = w->compose;
   op->shows = w->shows;
@@ -662,6 +664,7 @@ fl_status fli_op_new(fl_runtime *rt, const char *name, const char *signature,
   op->info.family = families[FLI_STRUCTURED];
   op->kernel_name = copies[2];
   op->cost = fli_cost_bytes;
+  op->cost_rule = "bytes";
   fl_status s = parse(op);
   if (s) {
     fli_mfree(op);

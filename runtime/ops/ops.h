@@ -136,6 +136,7 @@ struct fl_op {
   fli_shape_fn shape;
   fli_grad_fn grad; /* NULL: results never need gradients */
   fli_cost_fn cost;
+  const char *cost_rule; /* its name */
   fli_view_fn view;
   fli_compose_fn compose;
   fli_layout_fn layout;    /* NULL: results are contiguous */

@@ -3,15 +3,16 @@
 #include "../math/math.h"
 #include "env.h"
 
-/* Every operand once, and an operation for each element of the largest result.
- */
+/* Every operand once, inputs that are written twice, and an operation for each
+ * element of the largest result. */
 void fli_cost_bytes(const fli_infer *c, double *flops, double *bytes) {
   double n;
   *flops = *bytes = 0;
   for (int k = 0; k < c->n_in; k++)
     if (c->in[k])
       *bytes += (double)fl_numel(c->in[k]->ndim, c->in[k]->shape) *
-                (double)fl_dtype_size(c->in[k]->dtype);
+                (double)fl_dtype_size(c->in[k]->dtype) *
+                (fli_op_writes(c->op, c->attrs, c->n_in, k) ? 2 : 1);
   for (int k = 0; k < c->n_out; k++) {
     n = (double)fl_numel(c->out[k].ndim, c->out[k].shape);
     *bytes += n * (double)fl_dtype_size(c->out[k].dtype);

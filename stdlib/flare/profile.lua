@@ -14,12 +14,20 @@ local Report = class "Report"
 
 --- Launch or transfer i as a table: op (whose kernel ran), called (the operator that the program
 -- called), call (the number of that call), line, module, device, dtype, backward, transfer, start,
--- host, device_start, device_time (times in microseconds), flops, bytes.
+-- host, device_start, device_time (times in microseconds), flops, bytes, live (bytes on the device
+-- when it was launched). A kernel of a compiled function that holds several operators has their
+-- names in op and called, their lines in line, and the list in step, each {op, line, module,
+-- backward, again}; again: another kernel computes it, too.
 function Report:row(i)
   local r = {}
   r.op, r.line, r.module, r.device, r.dtype, r.backward, r.transfer, r.start, r.host,
-    r.device_start, r.device_time, r.flops, r.bytes, r.called, r.call
+    r.device_start, r.device_time, r.flops, r.bytes, r.called, r.call, r.live, r.peak, r.step
     = core.profile_row(self.rows, i)
+  if r.step and #r.step > 1 then
+    local step = require "flare.profile.step"
+    r.op, r.line = step.operators(r.step), step.lines(r.step)
+    r.called = r.op
+  end
   return r
 end
 
@@ -256,13 +264,14 @@ end
 local profile = {}
 
 --- Starts a profile. Only one profile runs at a time.
--- @param opts {most = 1000000, nvtx = false}: the number of launches to keep; whether to emit NVTX
--- ranges for NVIDIA's tools, as FLARE_NVTX=1 does
+-- @param opts {most = 1000000, nvtx = false, peaks = false}: the number of launches to keep;
+-- whether to emit NVTX ranges for NVIDIA's tools, as FLARE_NVTX=1 does; whether rows have `peak`,
+-- the most live bytes since the row before
 -- @return a function that ends the profile and returns the report
 function profile.start(opts)
-  local o = options.check("profile.start", opts, {most = 1000000,
+  local o = options.check("profile.start", opts, {most = 1000000, peaks = false,
                                                   nvtx = os.getenv "FLARE_NVTX" == "1"})
-  core.profile_start(o.most, o.nvtx)
+  core.profile_start(o.most, o.nvtx, o.peaks)
   require("flare.nn.module").watch(watcher())
   local began = core.clock()
   return function()
