@@ -17,6 +17,7 @@ for word in setting:gmatch "[^,]+" do
 end
 
 local objects = setmetatable({}, {__mode = "k"}) -- compiled function -> the core's object
+local origins = setmetatable({}, {__mode = "k"}) -- compiled function -> what it was made of
 
 local function callable(f)
   local meta = getmetatable(f)
@@ -43,15 +44,22 @@ function M.compile(f, opts)
   local o = options.check("compile", opts, {exact = false})
   local run, object = core.compiled(f, o.exact or mode.exact, mode.all)
   if mode.off then run = function(...) return f(...) end end
-  objects[run] = object
+  objects[run], origins[run] = object, {f = f, exact = o.exact or mode.exact}
   if type(f) == "function" then return run end
   local compiled = setmetatable({}, {
     __call = function(_, ...) return run(...) end,
     __index = f,
     __newindex = function(_, key, value) f[key] = value end,
   })
-  objects[compiled] = object
+  objects[compiled], origins[compiled] = object, origins[run]
   return compiled
+end
+
+--- What compile was given: the function and whether it is exact; nil for another function.
+-- @param f what compile may have returned
+function M.compile_origin(f)
+  local origin = objects[f] and origins[f]
+  if origin then return origin.f, origin.exact end
 end
 
 if mode.all then
@@ -62,7 +70,9 @@ end
 
 --- What a compiled function has done: `windows`, runs of waiting kernels; `planned`, those that a
 -- plan ran; `plans`; `launches` and `kernels` of the plan last used, before and after fusion;
--- `off`, true if no run was like an earlier one, so that calls are no longer compiled.
+-- `off`, true if no run was like an earlier one, or if calls on the CPU took longer with plans, so
+-- that calls are no longer compiled; `with` and `without`, the least seconds of such a call with
+-- plans and without, if calls were timed.
 -- @param f what compile returned @return a table
 function M.compile_stats(f)
   local object = objects[f]

@@ -23,6 +23,7 @@ for file, names in next, {
   compile = "compile compile_stats",
   derivatives = "hessian hvp jacobian jvp vjp",
   einsum = "einsum tensordot",
+  explain = "explain",
   rearrange = "rearrange",
   stacks = [[atleast_1d atleast_2d atleast_3d block_diag broadcast_tensors column_stack dstack
     fliplr flipud hstack meshgrid pad_sequence rot90 take_along_dim vstack]],
