@@ -16,7 +16,7 @@ typedef struct nest { /* one launch, the same for all threads */
   const fl_program *p;
   const fl_nest_plan *n;
   int first, values;
-  size_t in_size[FL_TILE_LEAVES], out_size[FL_TILE_STORES];
+  int64_t out_size[FL_TILE_STORES];
   int phase;        /* in segments: which one runs */
   fl_acc *partials; /* of every chunk and segment: n_reduce * width */
 } nest;
@@ -24,19 +24,32 @@ typedef struct nest { /* one launch, the same for all threads */
 typedef struct nest_run { /* a thread's place in it */
   const nest *e;
   int64_t p0, q0, pn, qn, at[FL_TILE_DIMS]; /* the block */
-  int64_t done; /* elements of the chunk before it */
+  int64_t count[4]; /* elements of what varies with P, Q, both */
+  int64_t done;     /* elements of the chunk before it */
   const void *value[2 * FL_PROGRAM_VALUES];
   fl_acc *acc; /* n_reduce * width */
   char *part;  /* sums of columns in their own type, not in acc yet */
   int64_t parted[FL_TILE_LEAVES]; /* rows in them */
-  char *slots, *rows, *spare, *cache;
-  char *buffers; /* of the steps that run: slots or rows */
+  char *slots, *rows, *spare, *kept;
+  size_t kept_room; /* elements that are kept of a value */
+  char *buffers;    /* of the steps that run: slots or rows */
   size_t room;
   _Alignas(64) char arena[FL_NEST_ARENA];
 } nest_run;
 
-static int64_t nest_count(const nest_run *r, uint8_t vary) {
-  return (vary & FL_VARY_P ? r->pn : 1) * (vary & FL_VARY_Q ? r->qn : 1);
+static int64_t rows_of(const nest_run *r, uint8_t vary) {
+  return r->count[vary & FL_VARY_P];
+}
+
+static int64_t row_of(const nest_run *r, uint8_t vary) {
+  return r->count[vary & FL_VARY_Q];
+}
+
+static void set_block(nest_run *r) {
+  r->count[0] = 1;
+  r->count[FL_VARY_P] = r->pn;
+  r->count[FL_VARY_Q] = r->qn;
+  r->count[FL_VARY_BLOCK] = r->pn * r->qn;
 }
 
 static int64_t nest_offset(const nest_run *r, const fl_nest_place *x) {
@@ -50,8 +63,7 @@ static int64_t nest_offset(const nest_run *r, const fl_nest_place *x) {
 
 static void make_coordinates(const nest_run *r, const fl_nest_place *x,
                              uint8_t vary, int64_t *to) {
-  int64_t from = nest_offset(r, x), pn = vary & FL_VARY_P ? r->pn : 1,
-          qn = vary & FL_VARY_Q ? r->qn : 1;
+  int64_t from = nest_offset(r, x), pn = rows_of(r, vary), qn = row_of(r, vary);
   for (int64_t p = 0; p < pn; p++, to += qn)
     for (int64_t q = 0; q < qn; q++)
       to[q] = from + p * x->p + q * x->q;
@@ -80,40 +92,49 @@ static void load_block(nest_run *r, const fl_nest_step *s, char *to) {
   const fl_leaf *leaf = &e->t->leaves[s->what];
   const fl_nest_place *x = &e->n->leaf[s->what];
   const fl_view *v = &e->l->in[leaf->operand];
-  fl_dtype type = (fl_dtype)e->p->in_type[s->what];
-  size_t size = e->in_size[s->what], wide = fl_dtype_size(type);
-  int64_t pn = s->vary & FL_VARY_P ? r->pn : 1,
-          qn = s->vary & FL_VARY_Q ? r->qn : 1;
-  const char *from = (const char *)v->data + nest_offset(r, x) * (int64_t)size;
+  fl_dtype type = (fl_dtype)s->type;
+  int64_t size = (int64_t)fl_dtype_size(v->dtype), wide = s->size;
+  int64_t pn = rows_of(r, s->vary), qn = row_of(r, s->vary);
+  const char *from = (const char *)v->data + nest_offset(r, x) * size;
   r->value[s->what] = to;
   if (leaf->mask >= 0) {
     int m = e->p->out[leaf->mask];
     const uint8_t *mask = r->value[m];
     bool mp = e->n->vary[m] & FL_VARY_P, mq = e->n->vary[m] & FL_VARY_Q;
-    for (int64_t p = 0; p < pn; p++, to += (size_t)qn * wide) {
+    for (int64_t p = 0; p < pn; p++, to += qn * wide) {
       if (mq)
-        load_masked(qn, type, to, v->dtype, from + p * x->p * (int64_t)size,
-                    x->q, mask);
+        load_masked(qn, type, to, v->dtype, from + p * x->p * size, x->q, mask);
       else if (*mask)
         FL_CPU(load_row)
-      (qn, type, to, v->dtype, from + p * x->p * (int64_t)size, x->q);
-      else memset(to, 0, (size_t)qn * wide);
+      (qn, type, to, v->dtype, from + p * x->p * size, x->q);
+      else memset(to, 0, (size_t)(qn * wide));
       mask += mp ? mq ? qn : 1 : 0;
     }
     return;
   }
-  bool flat = (qn == 1 || x->q == 1) && (pn == 1 || x->p == (qn == 1 ? 1 : qn));
-  if (flat && v->dtype == type && !(e->n->copied >> s->what & 1))
-    r->value[s->what] = from;
-  else if (flat)
+  if ((qn == 1 || x->q == 1) && (pn == 1 || x->p == (qn == 1 ? 1 : qn)))
     FL_CPU(load_row)(pn * qn, type, to, v->dtype, from, 1);
   else if (qn == 1)
     FL_CPU(load_row)(pn, type, to, v->dtype, from, x->p);
   else
     for (int64_t p = 0; p < pn; p++)
       FL_CPU(load_row)
-  (qn, type, to + (size_t)(p * qn) * wide, v->dtype,
-   from + p * x->p * (int64_t)size, x->q);
+  (qn, type, to + p * qn * wide, v->dtype, from + p * x->p * size, x->q);
+}
+
+static void run_leaf(nest_run *r, const fl_nest_step *s) {
+  const nest *e = r->e;
+  const fl_leaf *leaf = &e->t->leaves[s->what];
+  char *to = r->buffers + (size_t)s->slot * r->room;
+  if (s->in_place) {
+    const char *data = e->l->in[leaf->operand].data;
+    r->value[s->what] = data + nest_offset(r, &e->n->leaf[s->what]) * s->size;
+  } else if (leaf->kind == FL_LEAF_COORD) {
+    make_coordinates(r, &e->n->leaf[s->what], s->vary, (int64_t *)to);
+    r->value[s->what] = to;
+  } else {
+    load_block(r, s, to);
+  }
 }
 
 /* --- the other steps --- */
@@ -133,81 +154,71 @@ static void spread_block(int64_t pn, int64_t qn, uint8_t vary, size_t size,
   (size, qn, to + (size_t)(p * qn) * size, 1, from + (size_t)p * size, 0);
 }
 
-/* Where the elements of a store lie, if it may be the buffer of its value. */
-static char *store_place(const nest_run *r, int k, uint8_t vary,
-                         fl_dtype type) {
+static char *store_place(const nest_run *r, int k) {
   const nest *e = r->e;
-  const fl_nest_place *x = &e->n->store[k];
-  const fl_view *v = &e->l->out[e->t->stores[k].operand];
-  int64_t pn = vary & FL_VARY_P ? r->pn : 1, qn = vary & FL_VARY_Q ? r->qn : 1;
-  bool flat = (qn == 1 || x->q == 1) && (pn == 1 || x->p == (qn == 1 ? 1 : qn));
-  if (!flat || v->dtype != type)
-    return NULL;
-  return (char *)v->data + nest_offset(r, x) * (int64_t)e->out_size[k];
+  return (char *)e->l->out[e->t->stores[k].operand].data +
+         nest_offset(r, &e->n->store[k]) * e->out_size[k];
 }
 
 static void store_block(nest_run *r, const fl_nest_step *s) {
   const nest *e = r->e;
   const fl_nest_place *x = &e->n->store[s->what];
-  const fl_view *v = &e->l->out[e->t->stores[s->what].operand];
+  fl_dtype dtype = e->l->out[e->t->stores[s->what].operand].dtype;
   int value = e->p->out[e->t->stores[s->what].value];
-  fl_dtype type = fl_program_type(e->p, value);
+  fl_dtype type = (fl_dtype)s->type;
   uint8_t vary = e->n->vary[value] & FL_VARY_BLOCK;
-  int64_t size = (int64_t)e->out_size[s->what],
-          pn = s->vary & FL_VARY_P ? r->pn : 1,
-          qn = s->vary & FL_VARY_Q ? r->qn : 1;
-  size_t wide = fl_dtype_size(type);
+  int64_t size = e->out_size[s->what], pn = rows_of(r, s->vary),
+          qn = row_of(r, s->vary);
   const char *from = r->value[value];
-  char *to = (char *)v->data + nest_offset(r, x) * size;
+  char *to = store_place(r, s->what);
+  int64_t pitch = s->in_pitch[0];
   if (vary != s->vary && s->spread)
     from = r->value[e->values + value];
   else if (vary != s->vary) {
-    spread_block(pn, qn, vary, wide, r->spare, from);
+    spread_block(pn, qn, vary, s->size, r->spare, from);
     from = r->spare;
   }
-  if (from == to && v->dtype == type)
+  if (from == to && dtype == type)
     return;
-  if ((qn == 1 || x->q == 1) && (pn == 1 || x->p == (qn == 1 ? 1 : qn)))
-    FL_CPU(store_row)(pn * qn, v->dtype, to, 1, type, from);
-  else if (qn == 1)
-    FL_CPU(store_row)(pn, v->dtype, to, x->p, type, from);
+  if (!pitch && (qn == 1 || x->q == 1) &&
+      (pn == 1 || x->p == (qn == 1 ? 1 : qn)))
+    FL_CPU(store_row)(pn * qn, dtype, to, 1, type, from);
+  else if (qn == 1 && !pitch)
+    FL_CPU(store_row)(pn, dtype, to, x->p, type, from);
   else
     for (int64_t p = 0; p < pn; p++)
       FL_CPU(store_row)
-  (qn, v->dtype, to + p * x->p * size, x->q, type,
-   from + (size_t)(p * qn) * wide);
+  (qn, dtype, to + p * x->p * size, x->q, type,
+   from + p * (pitch ? pitch : qn * s->size));
 }
 
-static void *instr_place(nest_run *r, const fl_nest_step *s, fl_dtype type) {
-  const fl_nest_plan *n = r->e->n;
-  void *place = NULL;
+static void *instr_place(const nest_run *r, const fl_nest_step *s) {
   if (s->kept >= 0)
-    return r->cache + (size_t)s->kept * (size_t)(n->passes * n->bp * n->bq) +
-           (size_t)r->done * fl_dtype_size(type);
+    return r->kept + (size_t)s->kept * r->kept_room + (size_t)r->done * s->size;
   if (s->store >= 0)
-    place = store_place(r, s->store, s->vary, type);
-  return place ? place : r->buffers + (size_t)s->slot * r->room;
+    return store_place(r, s->store);
+  return r->buffers + (size_t)s->slot * r->room;
 }
 
 /* Row by row: inputs that have one element for each row are spread by the loop
  * itself. */
-static void run_by_rows(nest_run *r, const fl_nest_step *s, fl_map_loop loop,
-                        const fl_instr *x, char *out) {
-  const fl_program *p = r->e->p;
+static void run_by_rows(const nest_run *r, const fl_nest_step *s, void *to) {
+  const fl_instr *x = &r->e->p->instrs[s->what];
   const void *in[3];
   int step[3];
-  int64_t move[3], size = (int64_t)fl_dtype_size((fl_dtype)x->result);
+  int64_t move[3], next = s->pitch ? s->pitch : s->size * r->qn;
+  char *out = to;
   for (int j = 0; j < 3; j++) {
-    int id = s->in[j], v = id < r->e->values ? id : id - r->e->values;
-    int64_t one = (int64_t)fl_dtype_size(fl_program_type(p, v));
-    in[j] = r->value[id];
+    in[j] = r->value[s->in[j]];
     step[j] = s->read[j] & FL_READ_STEP;
-    move[j] = s->read[j] == FL_READ_ALL    ? one * r->qn
-              : s->read[j] == FL_READ_ROWS ? one
-                                           : 0;
+    move[j] = s->row[j] < 0 ? -s->row[j] * r->qn : s->row[j];
   }
-  for (int64_t k = 0; k < r->pn; k++, out += size * r->qn) {
-    loop(r->qn, out, in, step, x->p, 64);
+  for (int64_t k = 0; k < r->pn; k++, out += next) {
+    if (s->loop)
+      s->loop(r->qn, out, in, step, x->p, 64);
+    else
+      FL_CPU(convert)
+    (r->qn, (fl_dtype)s->type, out, (fl_dtype)x->type, in[0]);
     for (int j = 0; j < 3; j++)
       in[j] = (const char *)in[j] + move[j];
   }
@@ -216,22 +227,18 @@ static void run_by_rows(nest_run *r, const fl_nest_step *s, fl_map_loop loop,
 static void run_instr(nest_run *r, const fl_nest_step *s) {
   const nest *e = r->e;
   const fl_instr *x = &e->p->instrs[s->what];
-  fl_map_loop loop = e->n->loops[s->what];
-  void *out = instr_place(r, s, (fl_dtype)x->result);
-  int64_t n = nest_count(r, s->vary);
+  void *out = instr_place(r, s);
+  int64_t n = r->count[s->vary];
   if (s->by_rows) {
-    run_by_rows(r, s, loop, x, out);
-  } else if (loop) {
-    const void *in[3];
-    int step[3];
-    for (int j = 0; j < 3; j++) {
-      in[j] = r->value[s->in[j]];
-      step[j] = s->read[j];
-    }
-    loop(n, out, in, step, x->p, 64);
+    run_by_rows(r, s, out);
+  } else if (s->loop) {
+    const void *in[3] = {r->value[s->in[0]], r->value[s->in[1]],
+                         r->value[s->in[2]]};
+    const int step[3] = {s->read[0], s->read[1], s->read[2]};
+    s->loop(n, out, in, step, x->p, 64);
   } else {
     FL_CPU(convert)
-    (n, (fl_dtype)x->result, out, (fl_dtype)x->type, r->value[s->in[0]]);
+    (n, (fl_dtype)s->type, out, (fl_dtype)x->type, r->value[s->in[0]]);
   }
   r->value[e->first + s->what] = out;
 }
@@ -241,117 +248,121 @@ static const fl_nest_typed *typed_of(fl_dtype d) {
 }
 
 /* n elements equal to the first of a reduction, in its own type. */
-static void fill_first(int reduction, fl_dtype d, int64_t n, void *to) {
-  double first = FL_CPU(nest_first)(reduction, d).f;
+static void fill_first(const fl_nest_reduction *x, int64_t n, void *to) {
   for (int64_t i = 0; i < n; i++)
-    if (d == FL_F64)
-      ((double *)to)[i] = first;
+    if (x->type == FL_F64)
+      ((double *)to)[i] = x->first.f;
     else
-      ((float *)to)[i] = (float)first;
+      ((float *)to)[i] = (float)x->first.f;
 }
 
-static char *direct_place(const nest_run *r, int k) {
+static char *direct_place(const nest_run *r, const fl_nest_reduction *x) {
   const fl_nest_plan *n = r->e->n;
-  return r->rows + (size_t)n->row_slot[n->reduce[k]] * n->row_room;
+  return r->rows + (size_t)n->row_slot[x->leaf] * n->row_room;
+}
+
+static fl_nest_fold fold_of(const fl_nest_reduction *x) {
+  return FL_CPU(nest_fold)(x->reduction, (fl_dtype)x->type);
 }
 
 /* Columns that have been summed in their own type go on in a wider one, before
  * they have summed so much that they lose digits. */
 static void flush_part(nest_run *r, int k) {
-  const nest *e = r->e;
-  const fl_leaf *leaf = &e->t->leaves[e->n->reduce[k]];
-  fl_dtype type = fl_program_type(e->p, e->p->out[leaf->source]);
-  void *part = r->part + (size_t)k * e->n->row_room;
+  const fl_nest_plan *n = r->e->n;
+  void *part = r->part + (size_t)k * n->row_room;
   if (!r->parted[k])
     return;
-  FL_CPU(nest_fold)
-  (leaf->reduction, type)(1, 1, e->n->width, r->acc + k * e->n->width, part);
+  fold_of (&n->reduce[k])(1, 1, n->width, r->acc + k * n->width, part);
   r->parted[k] = 0;
 }
 
-static void reduce_columns(nest_run *r, int k, fl_dtype type,
-                           const void *from) {
+static void reduce_columns(nest_run *r, const fl_nest_step *s,
+                           const char *from) {
   const fl_nest_plan *n = r->e->n;
-  int reduction = r->e->t->leaves[n->reduce[k]].reduction;
-  bool direct = n->direct >> k & 1;
-  void *to = direct ? direct_place(r, k) : r->part + (size_t)k * n->row_room;
-  if (direct || r->parted[k] == 0)
-    fill_first(reduction, type, n->width, to);
-  typed_of(type)->columns[reduction](r->pn, r->qn, to, from);
-  if (direct)
+  const fl_nest_reduction *x = &n->reduce[s->what];
+  const fl_nest_typed *typed = typed_of((fl_dtype)x->type);
+  int k = s->what;
+  void *to = x->direct ? direct_place(r, x) : r->part + (size_t)k * n->row_room;
+  if (x->direct || r->parted[k] == 0)
+    fill_first(x, n->width, to);
+  if (s->in_pitch[0])
+    for (int64_t p = 0; p < r->pn; p++, from += s->in_pitch[0])
+      typed->columns[x->reduction](1, r->qn, to, from);
+  else
+    typed->columns[x->reduction](r->pn, r->qn, to, from);
+  if (x->direct)
     return;
   r->parted[k] += r->pn;
   if (r->parted[k] >= PARTED)
     flush_part(r, k);
 }
 
-static void reduce_rows(nest_run *r, const fl_nest_step *s, fl_dtype type,
-                        const void *from) {
-  const nest *e = r->e;
-  int k = s->what, reduction = e->t->leaves[e->n->reduce[k]].reduction;
-  bool direct = e->n->direct >> k & 1;
-  char *to = direct ? direct_place(r, k) : r->part + (size_t)k * e->n->row_room;
+static void reduce_rows(nest_run *r, const fl_nest_step *s, const char *from) {
+  const fl_nest_plan *n = r->e->n;
+  const fl_nest_reduction *x = &n->reduce[s->what];
+  const fl_nest_typed *typed = typed_of((fl_dtype)x->type);
+  int k = s->what;
+  int64_t row = r->qn * s->size, pitch = s->in_pitch[0] ? s->in_pitch[0] : row;
+  char *to = x->direct ? direct_place(r, x) : r->part + (size_t)k * n->row_room;
   if (s->dot)
-    typed_of(type)->dot(r->pn, r->qn, to, from, r->value[s->in[1]]);
+    typed->dot(r->pn, r->qn, to, from, pitch, r->value[s->in[1]],
+               s->in_pitch[1] ? s->in_pitch[1] : row);
   else
-    typed_of(type)->rows[reduction](r->pn, r->qn, to, from);
-  if (!direct)
-    FL_CPU(nest_fold)
-  (reduction, type)(1, 1, r->pn, r->acc + k * e->n->width, to);
+    typed->rows[x->reduction](r->pn, r->qn, to, from, pitch);
+  if (!x->direct)
+    fold_of(x)(1, 1, r->pn, r->acc + k * n->width, to);
 }
 
 static void run_reduce(nest_run *r, const fl_nest_step *s) {
-  const nest *e = r->e;
-  const fl_nest_plan *n = e->n;
-  const fl_leaf *leaf = &e->t->leaves[n->reduce[s->what]];
-  fl_dtype type = fl_program_type(e->p, e->p->out[leaf->source]);
-  const void *from = r->value[s->in[0]];
+  const fl_nest_plan *n = r->e->n;
+  const fl_nest_reduction *x = &n->reduce[s->what];
+  const char *from = r->value[s->in[0]];
   fl_acc *to = r->acc + s->what * n->width;
-  if (n->typed >> s->what & 1) {
+  if (x->typed) {
     if (n->across)
-      reduce_columns(r, s->what, type, from);
+      reduce_columns(r, s, from);
     else
-      reduce_rows(r, s, type, from);
+      reduce_rows(r, s, from);
     return;
   }
-  fl_nest_fold fold = FL_CPU(nest_fold)(leaf->reduction, type);
-  if (n->across)
+  fl_nest_fold fold = fold_of(x);
+  if (s->in_pitch[0])
+    for (int64_t p = 0; p < r->pn; p++, from += s->in_pitch[0])
+      fold(1, n->across ? 1 : r->qn, n->across ? r->qn : 1,
+           to + (n->across ? 0 : p), from);
+  else if (n->across)
     fold(1, r->pn, r->qn, to, from);
   else
     fold(r->pn, r->qn, 1, to, from);
+}
+
+static void run_spread(nest_run *r, const fl_nest_step *s) {
+  const nest *e = r->e;
+  char *to = r->buffers + (size_t)s->slot * r->room;
+  spread_block(rows_of(r, s->vary), row_of(r, s->vary),
+               e->n->vary[s->what] & FL_VARY_BLOCK, s->size, to,
+               r->value[s->what]);
+  r->value[e->values + s->what] = to;
 }
 
 static void run_steps(nest_run *r, const fl_nest_list *list) {
   const nest *e = r->e;
   const fl_nest_step *s = &e->n->steps[list->begin],
                      *end = &e->n->steps[list->end];
-  for (; s < end; s++) {
-    char *slot = s->slot < 0 ? NULL : r->buffers + (size_t)s->slot * r->room;
+  for (; s < end; s++)
     switch (s->kind) {
     case FL_NEST_LEAF:
-      if (e->t->leaves[s->what].kind == FL_LEAF_COORD) {
-        make_coordinates(r, &e->n->leaf[s->what], s->vary, (int64_t *)slot);
-        r->value[s->what] = slot;
-      } else {
-        load_block(r, s, slot);
-      }
+      run_leaf(r, s);
       break;
     case FL_NEST_INSTR:
       run_instr(r, s);
       break;
     case FL_NEST_SPREAD:
-      spread_block(s->vary & FL_VARY_P ? r->pn : 1,
-                   s->vary & FL_VARY_Q ? r->qn : 1,
-                   e->n->vary[s->what] & FL_VARY_BLOCK,
-                   fl_dtype_size(fl_program_type(e->p, s->what)), slot,
-                   r->value[s->what]);
-      r->value[e->values + s->what] = slot;
+      run_spread(r, s);
       break;
     case FL_NEST_KEPT:
       r->value[s->what] =
-          r->cache +
-          (size_t)s->kept * (size_t)(e->n->passes * e->n->bp * e->n->bq) +
-          (size_t)r->done * fl_dtype_size(fl_program_type(e->p, s->what));
+          r->kept + (size_t)s->kept * r->kept_room + (size_t)r->done * s->size;
       break;
     case FL_NEST_REDUCE:
       run_reduce(r, s);
@@ -359,7 +370,6 @@ static void run_steps(nest_run *r, const fl_nest_list *list) {
     default:
       store_block(r, s);
     }
-  }
 }
 
 /* --- chunks --- */
@@ -372,14 +382,22 @@ static void nest_start(nest_run *r, const nest *e, char *cache) {
   r->rows = r->spare + n->room;
   r->acc = (fl_acc *)(void *)(r->rows + (size_t)n->rows * n->row_room);
   r->part = r->rows + (size_t)(n->rows + n->n_reduce) * n->row_room;
-  r->cache = cache;
+  r->kept = cache;
+  r->kept_room = (size_t)(n->passes * n->bp * n->bq);
   for (int k = 0; k < n->n_reduce; k++) {
     r->parted[k] = 0;
-    if (n->direct >> k & 1)
-      r->value[n->reduce[k]] = direct_place(r, k);
+    if (n->reduce[k].direct)
+      r->value[n->reduce[k].leaf] = direct_place(r, &n->reduce[k]);
   }
   for (int k = 0; k < e->p->n_const; k++)
     r->value[e->p->n_in + k] = &n->cell[k];
+  r->p0 = r->q0 = 0;
+  r->pn = r->qn = 1;
+  memset(r->at, 0, sizeof r->at);
+  set_block(r);
+  r->buffers = r->rows;
+  r->room = n->row_room;
+  run_steps(r, &n->once);
 }
 
 /* The rows of a chunk. */
@@ -398,10 +416,13 @@ static void seek_chunk(nest_run *r, int64_t chunk) {
   for (int k = n->n_outer; k < n->n_loops; k++)
     r->at[k] = 0;
   *(n->across ? &r->p0 : &r->q0) = 0;
+  set_block(r);
 }
 
 static void run_row(nest_run *r, int phase) {
   const fl_nest_plan *n = r->e->n;
+  if (n->row[phase].begin == n->row[phase].end)
+    return;
   r->buffers = r->rows; /* which stay for all blocks */
   r->room = n->row_room;
   run_steps(r, &n->row[phase]);
@@ -418,9 +439,10 @@ static void run_blocks(nest_run *r, int phase, int64_t begin, int64_t end) {
   r->room = n->room;
   r->done = 0;
   for (int64_t i = begin; i < end; i++) {
-    int64_t pass = i / n->tiles;
-    *from = i % n->tiles * cut;
+    int64_t pass = n->passes == n->tiles ? 0 : i / n->tiles;
+    *from = (i - pass * n->tiles) * cut;
     *count = size - *from < cut ? size - *from : cut;
+    set_block(r);
     for (int k = n->n_loops - 1; k >= n->n_outer; k--) {
       r->at[k] = pass % n->loop[k];
       pass /= n->loop[k];
@@ -432,38 +454,30 @@ static void run_blocks(nest_run *r, int phase, int64_t begin, int64_t end) {
     flush_part(r, k);
 }
 
-static bool is_of_phase(const nest *e, int k, int phase) {
-  return e->n->phase[e->n->reduce[k]] == phase;
-}
-
 /* Accumulators of what this phase's blocks reduce. */
 static void clear_acc(const nest *e, int phase, fl_acc *acc) {
   const fl_nest_plan *n = e->n;
-  for (int k = 0; k < n->n_reduce; k++) {
-    if (n->direct >> k & 1 || !is_of_phase(e, k, phase + 1))
-      continue;
-    const fl_leaf *x = &e->t->leaves[n->reduce[k]];
-    fl_acc first = FL_CPU(nest_first)(
-        x->reduction, fl_program_type(e->p, e->p->out[x->source]));
-    for (int64_t i = 0; i < n->width; i++)
-      acc[k * n->width + i] = first;
+  for (int k = 0; k < n->n_reduce && !n->all_direct; k++) {
+    const fl_nest_reduction *x = &n->reduce[k];
+    if (!x->direct && x->phase == phase + 1)
+      for (int64_t i = 0; i < n->width; i++)
+        acc[k * n->width + i] = x->first;
   }
 }
 
 /* The reductions that this phase begins with become values. */
 static void take_acc(nest_run *r, int phase, const fl_acc *acc) {
-  const nest *e = r->e;
-  const fl_nest_plan *n = e->n;
-  for (int k = 0; k < n->n_reduce; k++) {
-    if (n->direct >> k & 1 || !is_of_phase(e, k, phase))
+  const fl_nest_plan *n = r->e->n;
+  for (int k = 0; k < n->n_reduce && !n->all_direct; k++) {
+    const fl_nest_reduction *x = &n->reduce[k];
+    if (x->direct || x->phase != phase)
       continue;
-    int leaf = n->reduce[k];
-    fl_dtype from = fl_program_type(e->p, e->p->out[e->t->leaves[leaf].source]);
-    char *to = r->rows + (size_t)n->row_slot[leaf] * n->row_room;
+    char *to = direct_place(r, x);
     FL_CPU(convert)
-    (n->across ? r->qn : r->pn, (fl_dtype)e->p->in_type[leaf], to,
-     fl_dtype_is_float(from) ? FL_F64 : FL_I64, acc + k * n->width);
-    r->value[leaf] = to;
+    (n->across ? r->qn : r->pn, (fl_dtype)x->to, to,
+     fl_dtype_is_float((fl_dtype)x->type) ? FL_F64 : FL_I64,
+     acc + k * n->width);
+    r->value[x->leaf] = to;
   }
 }
 
@@ -519,7 +533,7 @@ static void some_segments(void *context, int64_t begin, int64_t end) {
     clear_acc(e, e->phase, r.acc);
     run_blocks(&r, e->phase, from, to < n->passes ? to : n->passes);
     for (int k = 0; k < n->n_reduce; k++)
-      if (is_of_phase(e, k, e->phase + 1))
+      if (n->reduce[k].phase == e->phase + 1)
         memcpy(acc + k * n->width, r.acc + k * n->width,
                (size_t)n->width * sizeof *acc);
   }
@@ -530,11 +544,10 @@ static void combine_segments(const nest *e) {
   const fl_nest_plan *n = e->n;
   for (int64_t chunk = 0; chunk < n->chunks; chunk++)
     for (int k = 0; k < n->n_reduce; k++) {
-      const fl_leaf *x = &e->t->leaves[n->reduce[k]];
-      fl_dtype type = fl_program_type(e->p, e->p->out[x->source]);
+      const fl_nest_reduction *x = &n->reduce[k];
       fl_nest_fold fold = FL_CPU(nest_fold)(
-          x->reduction, fl_dtype_is_float(type) ? FL_F64 : FL_I64);
-      if (is_of_phase(e, k, e->phase + 1))
+          x->reduction, fl_dtype_is_float((fl_dtype)x->type) ? FL_F64 : FL_I64);
+      if (n->reduce[k].phase == e->phase + 1)
         for (int64_t s = 1; s < n->segments; s++)
           fold(1, 1, n->width, partial_of(e, chunk, 0) + k * n->width,
                partial_of(e, chunk, s) + k * n->width);
@@ -629,11 +642,8 @@ FL_KERNEL(tile) {
   e.n = n;
   e.first = e.p->n_in + e.p->n_const;
   e.values = e.first + e.p->n_instr;
-  for (int k = 0; k < e.p->n_in; k++)
-    if (t->leaves[k].kind == FL_LEAF_LOAD)
-      e.in_size[k] = fl_dtype_size(l->in[t->leaves[k].operand].dtype);
   for (int k = 0; k < t->n_stores; k++)
-    e.out_size[k] = fl_dtype_size(l->out[t->stores[k].operand].dtype);
+    e.out_size[k] = (int64_t)fl_dtype_size(l->out[t->stores[k].operand].dtype);
   if (n->segments > 1)
     return in_segments(&e);
   int64_t cost = n->passes * n->bp * n->bq, grain = PIECE / (cost ? cost : 1);

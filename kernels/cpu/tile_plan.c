@@ -1,43 +1,11 @@
 /* Plans of the kernel "tile": axes and blocks, in which order values are
  * computed, where they lie. tile.c runs them. */
-#include "tile_plan.h"
+#include "tile_maker.h"
 
 #include <string.h>
 
-#define SHORT   256   /* elements along an axis that make a block by itself */
-#define NEAR    32768 /* bytes of the buffers together, if blocks stay long */
 #define SEGMENT 16384 /* elements of a cut of a chunk */
 #define FEW     64    /* chunks that are cut */
-#define BY_ROWS                                                                \
-  64 /* elements along Q from which rows are computed one by one               \
-      */
-
-typedef struct maker {
-  const fl_launch *l;
-  const fl_tile *t;
-  const fl_program *p;
-  fl_nest_plan *n;
-  int first, values; /* the first instruction's value; how many values */
-  int n_dims, n_inner;
-  int64_t shape[FL_TILE_DIMS];
-  fl_form leaf[FL_TILE_LEAVES], store[FL_TILE_STORES];
-  int axis_p, axis_q; /* dims, -1: none */
-  bool whole;         /* a chunk is one block: values stay */
-  int now, n_slots;
-  size_t cached; /* bytes of the cache for each element */
-  uint8_t full;  /* FL_VARY_BLOCK's bits that blocks have */
-  bool too_long;
-  uint16_t uses[FL_PROGRAM_VALUES]; /* of a value: how often it is read */
-  /* of values, then of them spread */
-  uint8_t made[2 * FL_PROGRAM_VALUES];
-  int16_t made_by[FL_PROGRAM_VALUES], slot[2 * FL_PROGRAM_VALUES],
-      last[2 * FL_PROGRAM_VALUES];
-  int32_t kept[FL_PROGRAM_VALUES];
-} maker;
-
-static bool is_reduce(const maker *m, int leaf) {
-  return m->t->leaves[leaf].kind == FL_LEAF_REDUCE;
-}
 
 /* --- the nest: dims, axes, blocks --- */
 
@@ -171,8 +139,8 @@ static void cut_blocks(maker *m, int64_t most) {
     *(in ? &inner : &outer) *= m->shape[d];
     n->loop[n->n_loops++] = m->shape[d];
   }
-  n->bq = even_cut(n->nq, most);
-  n->bp = n->nq >= SHORT ? 1 : even_cut(n->np, most / n->bq);
+  n->bq = even_cut(n->nq, most < FL_NEST_ROW ? most : FL_NEST_ROW);
+  n->bp = n->bq < n->nq && !n->across ? 1 : even_cut(n->np, most / n->bq);
   int64_t tp = fl_ceil_div(n->np, n->bp), tq = fl_ceil_div(n->nq, n->bq);
   n->tiles = n->across ? tp : tq;
   n->outer_tiles = n->across ? tq : tp;
@@ -197,11 +165,14 @@ static void cut_blocks(maker *m, int64_t most) {
 
 static uint8_t place_varies(const fl_nest_plan *n, const fl_nest_place *x) {
   bool in = (n->across ? x->p : x->q) != 0 && (n->across ? n->np : n->nq) > 1;
+  bool any = (x->p && n->np > 1) || (x->q && n->nq > 1);
   for (int k = n->n_outer; k < n->n_loops; k++)
     in |= x->loop[k] != 0;
+  for (int k = 0; k < n->n_loops; k++)
+    any |= x->loop[k] != 0;
   return (uint8_t)((x->p && n->bp > 1 ? FL_VARY_P : 0) |
                    (x->q && n->bq > 1 ? FL_VARY_Q : 0) |
-                   (in ? FL_VARY_INNER : 0));
+                   (in ? FL_VARY_INNER : 0) | (any ? FL_VARY_ANY : 0));
 }
 
 static bool join_values(fl_nest_plan *n, int v, int of) {
@@ -222,7 +193,8 @@ static void find_values(maker *m) {
   memset(n->vary, 0, sizeof n->vary);
   for (int x = 0; x < m->p->n_in; x++)
     if (is_reduce(m, x))
-      n->vary[x] = n->across ? m->full & FL_VARY_Q : m->full & FL_VARY_P;
+      n->vary[x] =
+          FL_VARY_ANY | (m->full & (n->across ? FL_VARY_Q : FL_VARY_P));
     else
       n->vary[x] = place_varies(n, &n->leaf[x]);
   for (bool more = true; more;) {
@@ -247,10 +219,6 @@ static void find_values(maker *m) {
 }
 
 /* --- steps --- */
-
-static uint8_t vary_block(const maker *m, int v) {
-  return m->n->vary[v] & FL_VARY_BLOCK;
-}
 
 static fl_nest_step *add_step(maker *m, int kind, int what, uint8_t vary) {
   fl_nest_plan *n = m->n;
@@ -311,15 +279,6 @@ static bool keep_value(maker *m, int v) {
 
 static void want(maker *m, int v);
 
-/* What an instruction reads that gives a value for `to`: v, or v spread. Rows
- * of a block that are long enough are computed one by one instead. */
-static int read_by_instr(const maker *m, int v, uint8_t to) {
-  const fl_nest_plan *n = m->n;
-  uint8_t vary = vary_block(m, v);
-  bool by_rows = n->bp > 1 && n->bq >= BY_ROWS;
-  return vary == to || vary == 0 || by_rows ? v : m->values + v;
-}
-
 /* v for every element of the block; its number among the values. */
 static int want_spread(maker *m, int v, uint8_t to) {
   int id = read_by_instr(m, v, to);
@@ -367,23 +326,23 @@ static void want(maker *m, int v) {
   m->made[v] = (uint8_t)m->now;
 }
 
-static void want_row(maker *m, int v, int phase) {
+static void want_row(maker *m, int v, int phase, uint8_t least) {
   fl_nest_plan *n = m->n;
-  if (n->vary[v] & FL_VARY_INNER || n->phase[v] != phase || m->made[v] ||
-      (v < m->p->n_in && !m->uses[v]))
+  if (n->vary[v] & FL_VARY_INNER || (n->vary[v] & FL_VARY_ANY) != least ||
+      n->phase[v] != phase || m->made[v] || (v < m->p->n_in && !m->uses[v]))
     return;
   m->made[v] = 1;
   if (v < m->p->n_in) {
     const fl_leaf *x = &m->t->leaves[v];
     if (x->mask >= 0)
-      want_row(m, m->p->out[x->mask], phase);
+      want_row(m, m->p->out[x->mask], phase, least);
     n->row_slot[v] = (int16_t)n->rows++;
     if (x->kind != FL_LEAF_REDUCE)
       add_step(m, FL_NEST_LEAF, v, vary_block(m, v))->slot = n->row_slot[v];
   } else if (v >= m->first) {
     const fl_instr *x = &m->p->instrs[v - m->first];
     for (int j = 0; j < x->n_in; j++)
-      want_row(m, x->in[j], phase);
+      want_row(m, x->in[j], phase, least);
     n->row_slot[v] = (int16_t)n->rows++;
     add_step(m, FL_NEST_INSTR, v - m->first, vary_block(m, v))->slot =
         n->row_slot[v];
@@ -401,14 +360,14 @@ static int phase_of_store(const maker *m, int k) {
 }
 
 static bool is_typed(const maker *m, int k) {
-  const fl_leaf *x = &m->t->leaves[m->n->reduce[k]];
+  const fl_leaf *x = &m->t->leaves[m->n->reduce[k].leaf];
   return fl_dtype_is_float(fl_program_type(m->p, m->p->out[x->source])) &&
          x->reduction != FL_REDUCE_PROD;
 }
 
 /* Whether a reduction is a sum of products that nothing else reads. */
 static bool is_dot(const maker *m, int k) {
-  const fl_leaf *x = &m->t->leaves[m->n->reduce[k]];
+  const fl_leaf *x = &m->t->leaves[m->n->reduce[k].leaf];
   int v = m->p->out[x->source];
   const fl_instr *mul = v < m->first ? NULL : &m->p->instrs[v - m->first];
   return mul && mul->row == FL_ROW_mul && x->reduction == FL_REDUCE_SUM &&
@@ -421,17 +380,21 @@ static void list_steps(maker *m) {
   fl_nest_plan *n = m->n;
   const fl_tile *t = m->t;
   n->n_steps = n->rows = 0;
+  n->once.begin = 0;
+  for (int v = 0; v < m->values; v++)
+    want_row(m, v, 0, 0);
+  n->once.end = n->n_steps;
   for (int phase = 0; phase < n->phases; phase++) {
     n->row[phase].begin = n->n_steps;
     for (int v = 0; v < m->values; v++)
-      want_row(m, v, phase);
+      want_row(m, v, phase, FL_VARY_ANY);
     n->row[phase].end = n->n_steps;
   }
   for (int phase = 0; phase < n->phases; phase++) {
     m->now = phase + 1;
     n->block[phase].begin = n->n_steps;
     for (int k = 0; k < n->n_reduce; k++) {
-      int v = m->p->out[t->leaves[n->reduce[k]].source];
+      int v = m->p->out[t->leaves[n->reduce[k].leaf].source];
       if (n->phase[v] != phase)
         continue;
       bool dot = is_dot(m, k);
@@ -453,160 +416,9 @@ static void list_steps(maker *m) {
   n->last.begin = n->n_steps;
   for (int k = 0; k < t->n_stores; k++)
     if (phase_of_store(m, k) < 0)
-      add_step(m, FL_NEST_STORE, k, place_varies(n, &n->store[k]));
+      add_step(m, FL_NEST_STORE, k,
+               place_varies(n, &n->store[k]) & FL_VARY_BLOCK);
   n->last.end = n->n_steps;
-}
-
-/* --- buffers --- */
-
-/* What a step reads, as numbers of values; those spread come after all. */
-static int step_reads(const maker *m, const fl_nest_step *s, int *in) {
-  const fl_tile *t = m->t;
-  switch (s->kind) {
-  case FL_NEST_LEAF:
-    in[0] = t->leaves[s->what].mask;
-    in[0] = in[0] < 0 ? -1 : m->p->out[in[0]];
-    return in[0] >= 0;
-  case FL_NEST_INSTR:
-    for (int j = 0; j < m->p->instrs[s->what].n_in; j++)
-      in[j] = read_by_instr(m, m->p->instrs[s->what].in[j], s->vary);
-    return m->p->instrs[s->what].n_in;
-  case FL_NEST_SPREAD:
-    in[0] = s->what;
-    return 1;
-  case FL_NEST_REDUCE:
-    if (s->dot) {
-      const fl_leaf *x = &t->leaves[m->n->reduce[s->what]];
-      for (int j = 0; j < 2; j++)
-        in[j] = m->p->instrs[m->p->out[x->source] - m->first].in[j];
-      return 2;
-    } /* fall through */
-  case FL_NEST_STORE:
-    in[0] = s->kind == FL_NEST_STORE ? t->stores[s->what].value
-                                     : t->leaves[m->n->reduce[s->what]].source;
-    in[0] = m->p->out[in[0]];
-    in[0] += vary_block(m, in[0]) != s->vary ? m->values : 0;
-    return 1;
-  default:
-    return 0;
-  }
-}
-
-static int step_gives(const maker *m, const fl_nest_step *s) {
-  switch (s->kind) {
-  case FL_NEST_LEAF:
-  case FL_NEST_KEPT:
-    return s->what;
-  case FL_NEST_INSTR:
-    return m->first + s->what;
-  case FL_NEST_SPREAD:
-    return m->values + s->what;
-  default:
-    return -1;
-  }
-}
-
-/* Whether a result may lie where input `id` lies: loops go element by element.
- */
-static bool may_replace(const maker *m, const fl_nest_step *s, int id) {
-  const fl_instr *x = &m->p->instrs[s->what];
-  if (s->kind != FL_NEST_INSTR || x->row == FL_ROW_convert)
-    return false;
-  int v = id < m->values ? id : id - m->values;
-  uint8_t vary = id < m->values ? vary_block(m, v) : m->full;
-  return vary == s->vary && fl_dtype_size(fl_program_type(m->p, v)) ==
-                                fl_dtype_size((fl_dtype)x->result);
-}
-
-static void free_slot(maker *m, int id, bool *taken) {
-  if (m->slot[id] >= 0)
-    taken[m->slot[id]] = false;
-  m->slot[id] = -1;
-}
-
-/* A store whose value this step computes may be its buffer, unless what it
- * writes over is read later. */
-static void find_direct(maker *m, fl_nest_step *s, int at, int end) {
-  fl_nest_plan *n = m->n;
-  int v = m->first + s->what;
-  for (int i = at + 1; i < end && s->store < 0; i++) {
-    const fl_nest_step *x = &n->steps[i];
-    if (x->kind != FL_NEST_STORE || x->vary != s->vary ||
-        m->p->out[m->t->stores[x->what].value] != v)
-      continue;
-    bool late = false;
-    for (int leaf = 0; leaf < m->p->n_in; leaf++)
-      late |= n->over[x->what] >> leaf & 1 && m->last[leaf] > at;
-    if (!late)
-      s->store = x->what;
-  }
-}
-
-static void give_slots(maker *m, int begin, int end) {
-  bool taken[2 * FL_PROGRAM_VALUES] = {false};
-  fl_nest_plan *n = m->n;
-  int in[3];
-  for (int id = 0; id < 2 * m->values; id++)
-    m->last[id] = m->slot[id] = -1;
-  for (int i = begin; i < end; i++)
-    for (int j = step_reads(m, &n->steps[i], in) - 1; j >= 0; j--)
-      m->last[in[j]] = (int16_t)i;
-  for (int i = begin; i < end; i++) {
-    fl_nest_step *s = &n->steps[i];
-    int count = step_reads(m, s, in), id = step_gives(m, s);
-    for (int j = 0; j < count; j++)
-      if (m->last[in[j]] == i && may_replace(m, s, in[j]))
-        free_slot(m, in[j], taken);
-    if (s->kind == FL_NEST_INSTR)
-      find_direct(m, s, i, end);
-    if (id >= 0 && s->kind != FL_NEST_KEPT && s->kept < 0) {
-      int b = 0;
-      while (taken[b])
-        b++;
-      taken[b] = true;
-      s->slot = m->slot[id] = (int16_t)b;
-      n->slots = b >= n->slots ? b + 1 : n->slots;
-    }
-    for (int j = 0; j < count; j++)
-      if (m->last[in[j]] == i)
-        free_slot(m, in[j], taken);
-    if (id >= 0 && m->last[id] < i)
-      free_slot(m, id, taken);
-  }
-}
-
-/* Leaves that are stored elsewhere than they are loaded are copied first, if
- * something is written over them. */
-static void find_copied(maker *m) {
-  fl_nest_plan *n = m->n;
-  uint64_t stored = 0, over = 0;
-  for (int k = 0; k < m->t->n_stores; k++) {
-    int v = m->p->out[m->t->stores[k].value];
-    over |= n->over[k];
-    stored |= v < m->p->n_in ? (uint64_t)1 << v : 0;
-  }
-  n->copied = stored & over;
-}
-
-/* What tile.c needs to know of each step that computes. */
-static void bind_steps(maker *m) {
-  fl_nest_plan *n = m->n;
-  for (int i = 0; i < n->n_steps; i++) {
-    fl_nest_step *s = &n->steps[i];
-    int in[3] = {0}, count = 0;
-    if (s->kind == FL_NEST_INSTR || s->kind == FL_NEST_REDUCE)
-      count = step_reads(m, s, in);
-    for (int j = 0; j < 3; j++) { /* loops may look at inputs they do not use */
-      int id = in[j < count ? j : 0];
-      uint8_t vary = id < m->values ? vary_block(m, id) : s->vary;
-      s->in[j] = (int16_t)id;
-      s->read[j] = vary ? FL_READ_ALL : FL_READ_ONE;
-      if (vary && vary != s->vary) {
-        s->by_rows = true;
-        s->read[j] = vary & FL_VARY_P ? FL_READ_ROWS : FL_READ_LINE;
-      }
-    }
-  }
 }
 
 /* --- all of it --- */
@@ -618,8 +430,6 @@ static void find_constants(maker *m) {
     fl_dtype from = fl_dtype_kind(c->type) == FL_KIND_FLOAT ? FL_F64 : FL_I64;
     FL_CPU(convert)(1, c->type, &n->cell[k], from, &c->f);
   }
-  for (int k = 0; k < m->p->n_instr; k++)
-    n->loops[k] = FL_CPU(machine_loop)(m->p, &m->p->instrs[k]);
   n->n_reduce = 0;
   n->wide = 4;
   for (int v = 0; v < m->values; v++)
@@ -637,12 +447,29 @@ static void find_constants(maker *m) {
     m->uses[m->p->out[m->t->stores[k].value]]++;
   for (int x = 0; x < m->p->n_in; x++)
     if (is_reduce(m, x) && m->uses[x])
-      n->reduce[n->n_reduce++] = (uint8_t)x;
+      n->reduce[n->n_reduce++].leaf = (uint8_t)x;
+}
+
+static void find_reductions(maker *m) {
+  fl_nest_plan *n = m->n;
+  n->all_direct = true;
+  for (int k = 0; k < n->n_reduce; k++) {
+    fl_nest_reduction *x = &n->reduce[k];
+    const fl_leaf *leaf = &m->t->leaves[x->leaf];
+    fl_dtype type = fl_program_type(m->p, m->p->out[leaf->source]);
+    x->phase = n->phase[x->leaf];
+    x->reduction = leaf->reduction;
+    x->type = (uint8_t)type;
+    x->to = m->p->in_type[x->leaf];
+    x->typed = is_typed(m, k);
+    x->direct = x->typed && x->to == x->type && m->whole;
+    x->first = FL_CPU(nest_first)(x->reduction, type);
+    n->all_direct = n->all_direct && x->direct;
+  }
 }
 
 static void plan_blocks(maker *m, int64_t most) {
   fl_nest_plan *n = m->n;
-  n->slots = 0;
   m->cached = 0;
   memset(m->made, 0, sizeof m->made);
   memset(m->kept, -1, sizeof m->kept);
@@ -655,19 +482,8 @@ static void plan_blocks(maker *m, int64_t most) {
   list_steps(m);
   if (m->too_long)
     return;
-  n->typed = n->direct = 0;
-  for (int k = 0; k < n->n_reduce; k++) {
-    int leaf = n->reduce[k], of = m->p->out[m->t->leaves[leaf].source];
-    bool same = m->p->in_type[leaf] == fl_program_type(m->p, of);
-    n->typed |= (uint64_t)is_typed(m, k) << k;
-    n->direct |= (uint64_t)(is_typed(m, k) && same && m->whole) << k;
-  }
-  if (m->whole)
-    give_slots(m, n->block[0].begin, n->block[n->phases - 1].end);
-  else
-    for (int k = 0; k < n->phases; k++)
-      give_slots(m, n->block[k].begin, n->block[k].end);
-  bind_steps(m);
+  find_reductions(m);
+  FL_CPU(nest_bind)(m);
   n->room = ((size_t)(n->bp * n->bq) * n->wide + 63) / 64 * 64;
   n->row_room = ((size_t)n->width * 8 + 63) / 64 * 64;
   n->arena = (size_t)(n->slots + 1) * n->room + n->room +
@@ -688,12 +504,9 @@ fl_status FL_CPU(nest_plan)(const fl_launch *l, const uint64_t *over,
   for (int k = 0; k < t->n_stores; k++)
     m.store[k] = t->stores[k].at;
   find_constants(&m);
-  find_copied(&m);
   merge_dims(&m);
   choose_axes(&m);
-  int64_t slots = m.p->buffers + m.p->n_in + 1;
-  int64_t most = NEAR / (slots * (int64_t)n->wide) / 64 * 64;
-  most = most > FL_NEST_BLOCK ? FL_NEST_BLOCK : most < 256 ? 256 : most;
+  int64_t most = FL_NEST_BLOCK;
   for (; most >= 16; most /= 2) {
     plan_blocks(&m, most);
     if (m.too_long || n->arena <= FL_NEST_ARENA)

@@ -11,7 +11,8 @@
 #include "../../runtime/tile.h"
 #include "machine.h"
 
-#define FL_NEST_BLOCK  1024      /* elements of a block, at most */
+#define FL_NEST_BLOCK  4096      /* elements of a block, at most */
+#define FL_NEST_ROW    1024      /* of a row of it */
 #define FL_NEST_ARENA  (1 << 16) /* bytes of all buffers of a thread */
 #define FL_NEST_CACHE  (1 << 17) /* bytes kept from phase to phase */
 #define FL_NEST_STEPS  2048
@@ -21,7 +22,13 @@ typedef struct fl_nest_place { /* a form over the axes and the loops */
   int64_t offset, p, q, loop[FL_TILE_DIMS];
 } fl_nest_place;
 
-enum { FL_VARY_P = 1, FL_VARY_Q = 2, FL_VARY_BLOCK = 3, FL_VARY_INNER = 4 };
+enum {
+  FL_VARY_P = 1,
+  FL_VARY_Q = 2,
+  FL_VARY_BLOCK = 3,
+  FL_VARY_INNER = 4,
+  FL_VARY_ANY = 8 /* with anything in the nest */
+};
 
 typedef enum fl_nest_kind {
   FL_NEST_LEAF,   /* loads leaf `what`, or makes its coordinates */
@@ -39,12 +46,18 @@ typedef struct fl_nest_step {
   int16_t slot;  /* buffer of the result; -1: none */
   int16_t store; /* INSTR: the store that may be its buffer, or -1 */
   int32_t kept;  /* bytes from the cache's begin for each element; -1: none */
-  /* INSTR, REDUCE: what it reads, numbers of values (those spread come after
-   * all others), and how (FL_READ_). */
+  /* INSTR, REDUCE, STORE, SPREAD: what it reads, numbers of values (those
+   * spread come after all others), and how (FL_READ_). */
   int16_t in[3];
-  uint8_t read[3];
-  bool by_rows; /* INSTR: one row of the block after the other */
-  bool dot;     /* REDUCE: sums products of in[0] and in[1] */
+  uint8_t read[3], type, size; /* type of the result or of what is stored */
+  bool in_place;               /* LEAF: it is used where it lies */
+  bool by_rows;                /* INSTR: one row of the block after the other */
+  bool dot;                    /* REDUCE: sums products of in[0] and in[1] */
+  /* Bytes from one row of the block to the next, of the result and of what it
+   * reads, where rows are not packed; else 0. */
+  int64_t pitch, in_pitch[3];
+  int64_t row[3];   /* by_rows: bytes to go on, if not READ_ALL */
+  fl_map_loop loop; /* INSTR; NULL: a conversion */
 } fl_nest_step;
 
 enum {
@@ -54,6 +67,19 @@ enum {
   FL_READ_LINE, /* one row, for all rows */
   FL_READ_STEP = 1
 };
+
+typedef union fl_acc { /* accumulators: int64_t for integers */
+  double f;
+  int64_t i;
+} fl_acc;
+
+typedef struct fl_nest_reduction {
+  uint8_t leaf, phase, reduction;
+  uint8_t type, to; /* of what it reduces, of its own value */
+  bool typed;       /* in the type of its values */
+  bool direct;      /* of one block, into the leaf's own buffer */
+  fl_acc first;
+} fl_nest_reduction;
 
 typedef struct fl_nest_list {
   int begin, end; /* of steps */
@@ -73,17 +99,16 @@ typedef struct fl_nest_plan {
   int slots, rows;             /* buffers of blocks, of chunks */
   size_t wide, room, row_room; /* bytes of an element, of a buffer */
   size_t arena, cache;         /* bytes of all buffers, of values kept */
+  fl_nest_list once;           /* what does not vary */
   fl_nest_list row[FL_NEST_PHASES], block[FL_NEST_PHASES], last;
   uint8_t phase[FL_PROGRAM_VALUES], vary[FL_PROGRAM_VALUES];
   int16_t row_slot[FL_PROGRAM_VALUES];
-  uint8_t reduce[FL_TILE_LEAVES]; /* the leaves that are reductions */
-  uint64_t typed;                 /* reductions in the type of their values */
-  uint64_t direct; /* those of one block, into the leaf's own buffer */
+  fl_nest_reduction reduce[FL_TILE_LEAVES];
+  bool all_direct; /* no reduction needs an accumulator */
   fl_nest_place leaf[FL_TILE_LEAVES], store[FL_TILE_STORES];
-  uint64_t over[FL_TILE_STORES]; /* leaves that lie where it writes */
-  uint64_t copied;               /* leaves that are never used in place */
-  fl_map_loop loops[FL_PROGRAM_VALUES]; /* of instructions */
-  uint64_t cell[FL_PROGRAM_VALUES];     /* constants */
+  uint64_t over[FL_TILE_STORES];    /* leaves that lie where it writes */
+  uint64_t copied;                  /* leaves that are never used in place */
+  uint64_t cell[FL_PROGRAM_VALUES]; /* constants */
   fl_nest_step steps[FL_NEST_STEPS];
 } fl_nest_plan;
 
@@ -92,11 +117,6 @@ fl_status FL_CPU(nest_plan)(const fl_launch *l, const uint64_t *over,
                             fl_nest_plan *n);
 
 /* --- tile_reduce.c: accumulators are double, or int64_t for integers --- */
-
-typedef union fl_acc {
-  double f;
-  int64_t i;
-} fl_acc;
 
 /* groups of rows x width values, each into `width` accumulators. */
 typedef void (*fl_nest_fold)(int64_t groups, int64_t rows, int64_t width,
@@ -107,13 +127,15 @@ fl_acc FL_CPU(nest_first)(int reduction, fl_dtype type);
 /* --- tile_reduce_typed.c: in the type of the values --- */
 
 typedef struct fl_nest_typed { /* by fl_reduction; NULL: none */
-  /* of `rows` rows of n values, at most FL_NEST_BLOCK: one result each */
-  void (*rows[5])(int64_t rows, int64_t n, void *to, const void *from);
-  /* `rows` rows into `width` accumulators */
+  /* of `rows` rows of n values, at most FL_NEST_ROW, `pitch` bytes apart: one
+   * result each */
+  void (*rows[5])(int64_t rows, int64_t n, void *to, const void *from,
+                  int64_t pitch);
+  /* `rows` rows, packed, into `width` accumulators */
   void (*columns[5])(int64_t rows, int64_t width, void *to, const void *from);
   /* sums of products */
   void (*dot)(int64_t rows, int64_t n, void *to, const void *from,
-              const void *by);
+              int64_t pitch, const void *by, int64_t by_pitch);
 } fl_nest_typed;
 extern const fl_nest_typed FL_CPU(nest_f32), FL_CPU(nest_f64);
 

@@ -6,24 +6,29 @@
 
 #define WIDE 128 /* lanes that narrow columns are spread over */
 
-static void sum_rows(int64_t rows, int64_t n, void *to, const void *from) {
-  const T *x = from;
-  T *y = to;
-  for (int64_t r = 0; r < rows; r++)
-    y[r] = row_sum_block(x + r * n, n);
+static const T *row_at(const void *from, int64_t r, int64_t pitch) {
+  return (const T *)(const void *)((const char *)from + r * pitch);
 }
 
-static void max_rows(int64_t rows, int64_t n, void *to, const void *from) {
-  const T *x = from;
+static void sum_rows(int64_t rows, int64_t n, void *to, const void *from,
+                     int64_t pitch) {
   T *y = to;
   for (int64_t r = 0; r < rows; r++)
-    y[r] = row_max(x + r * n, n);
+    y[r] = row_sum_block(row_at(from, r, pitch), n);
 }
 
-static void min_rows(int64_t rows, int64_t n, void *to, const void *from) {
-  const T *x = from;
+static void max_rows(int64_t rows, int64_t n, void *to, const void *from,
+                     int64_t pitch) {
   T *y = to;
-  for (int64_t r = 0; r < rows; r++, x += n) {
+  for (int64_t r = 0; r < rows; r++)
+    y[r] = row_max(row_at(from, r, pitch), n);
+}
+
+static void min_rows(int64_t rows, int64_t n, void *to, const void *from,
+                     int64_t pitch) {
+  T *y = to;
+  for (int64_t r = 0; r < rows; r++) {
+    const T *x = row_at(from, r, pitch);
     T least = (T)INFINITY;
     int nan = 0;
 #pragma omp simd reduction(min : least) reduction(| : nan)
@@ -36,11 +41,10 @@ static void min_rows(int64_t rows, int64_t n, void *to, const void *from) {
 }
 
 static void dot_rows(int64_t rows, int64_t n, void *to, const void *from,
-                     const void *by) {
-  const T *x = from, *z = by;
+                     int64_t pitch, const void *by, int64_t by_pitch) {
   T *y = to;
   for (int64_t r = 0; r < rows; r++)
-    y[r] = row_dot_block(x + r * n, z + r * n, n);
+    y[r] = row_dot_block(row_at(from, r, pitch), row_at(by, r, by_pitch), n);
 }
 
 #define SUM(a, v) a += (v)

@@ -321,13 +321,14 @@ static void emit_strided(emitting *m, const fl_form *at, fli_fused_operand *o) {
 }
 
 /* Without reductions, coordinates and masks a kernel is an expression, which is
- * one for all shapes. False: it must be a tile. */
+ * one for all shapes. False: it must be a tile. On the CPU tiles cost less for
+ * each launch. */
 static bool emit_is_expression(const emitting *m) {
   const fuse_group *g = m->g;
   for (int k = 0; k < m->n_leaves; k++)
     if (m->leaves[k].kind != FL_LEAF_LOAD || m->leaves[k].mask >= 0)
       return false;
-  return !g->inner && m->n_dims <= FL_MAX_DIMS &&
+  return m->f->w->device != 0 && !g->inner && m->n_dims <= FL_MAX_DIMS &&
          m->n_leaves <= FL_PROGRAM_IN && g->n_written <= FL_MAX_OUT;
 }
 

@@ -1,0 +1,54 @@
+/* A plan of the kernel "tile" while it is made: tile_plan.c finds the blocks
+ * and the steps, tile_bind.c the buffers and how steps read them. */
+#ifndef FL_CPU_TILE_MAKER_H
+#define FL_CPU_TILE_MAKER_H
+
+#include "tile_plan.h"
+
+/* Elements along Q from which rows are computed one by one. */
+#define BY_ROWS 64
+
+typedef struct maker {
+  const fl_launch *l;
+  const fl_tile *t;
+  const fl_program *p;
+  fl_nest_plan *n;
+  int first, values; /* the first instruction's value; how many values */
+  int n_dims, n_inner;
+  int64_t shape[FL_TILE_DIMS];
+  fl_form leaf[FL_TILE_LEAVES], store[FL_TILE_STORES];
+  int axis_p, axis_q; /* dims, -1: none */
+  bool whole;         /* a chunk is one block: values stay */
+  int now, n_slots;
+  size_t cached; /* bytes of the cache for each element */
+  uint8_t full;  /* FL_VARY_BLOCK's bits that blocks have */
+  bool too_long;
+  uint16_t uses[FL_PROGRAM_VALUES]; /* of a value: how often it is read */
+  /* of values, then of them spread */
+  uint8_t made[2 * FL_PROGRAM_VALUES];
+  int16_t made_by[FL_PROGRAM_VALUES], slot[2 * FL_PROGRAM_VALUES],
+      last[2 * FL_PROGRAM_VALUES];
+  int32_t kept[FL_PROGRAM_VALUES];
+} maker;
+
+static inline bool is_reduce(const maker *m, int leaf) {
+  return m->t->leaves[leaf].kind == FL_LEAF_REDUCE;
+}
+
+static inline uint8_t vary_block(const maker *m, int v) {
+  return m->n->vary[v] & FL_VARY_BLOCK;
+}
+
+/* What an instruction reads that gives a value for `to`: v, or v spread. Rows
+ * of a block that are long enough are computed one by one instead. */
+static inline int read_by_instr(const maker *m, int v, uint8_t to) {
+  const fl_nest_plan *n = m->n;
+  uint8_t vary = vary_block(m, v);
+  bool by_rows = n->bp > 1 && n->bq >= BY_ROWS;
+  return vary == to || vary == 0 || by_rows ? v : m->values + v;
+}
+
+/* Gives steps their buffers and operands. */
+void FL_CPU(nest_bind)(maker *m);
+
+#endif
