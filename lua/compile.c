@@ -84,13 +84,14 @@ static int run(lua_State *L) {
   return finish(L, LUA_OK, 1);
 }
 
-/* compiled(f, exact, first): the compiled function, and the userdata that
- * stats() takes. */
+/* compiled(f, exact, first, check): the compiled function, and the userdata
+ * that stats() takes. */
 static int new_compiled(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  lua_settop(L, 3);
+  lua_settop(L, 4);
   unsigned flags = (lua_toboolean(L, 2) ? FL_COMPILED_EXACT : 0u) |
-                   (lua_toboolean(L, 3) ? FL_COMPILED_FIRST : 0u);
+                   (lua_toboolean(L, 3) ? FL_COMPILED_FIRST : 0u) |
+                   (lua_toboolean(L, 4) ? FL_COMPILED_CHECK : 0u);
   lua_settop(L, 2);
   compiled *k = fll_newobject(L, FLL_COMPILED, sizeof *k, 0);
   fll_check(L, st, fl_compiled_new(st->rt, flags, &k->c));

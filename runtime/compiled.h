@@ -17,8 +17,11 @@ typedef struct fl_compiled fl_compiled;
 enum {                        /* how it compiles */
        FL_COMPILED_EXACT = 1, /* elementwise results are bit for bit those of
                                  calls at once */
-       FL_COMPILED_FIRST = 2  /* makes plans for launches that it sees for the
+       FL_COMPILED_FIRST = 2, /* makes plans for launches that it sees for the
                                  first time, and keeps to plans: for tests */
+       FL_COMPILED_CHECK = 4  /* runs without the plan as well, and returns
+                                 FL_EFAULT where results differ by more than
+                                 rounding; keeps to plans */
 };
 /* `flags`: FL_COMPILED_... To be freed by the caller, before or after the
  * runtime is closed; freed between begin and end, it ends. */

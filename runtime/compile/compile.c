@@ -223,7 +223,7 @@ static uint64_t trial_clock(void) {
 }
 
 static bool trial_runs(const fl_compiled *c) {
-  return !c->off && !c->first && c->trial.without < TRIALS;
+  return !c->off && !c->first && !c->check && c->trial.without < TRIALS;
 }
 
 /* A window of this call runs by a plan. Calls with several windows, or another
@@ -288,7 +288,9 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
     return false;
   c->planned++;
   trial_sees(c, w);
-  *status = run_plan(w, p);
+  *status = c->check && !w->rt->capture
+                ? fli_plan_check(w, p, c->exact, run_plan)
+                : run_plan(w, p);
   return true;
 }
 
@@ -305,6 +307,7 @@ fl_status fl_compiled_new(fl_runtime *rt, unsigned flags, fl_compiled **out) {
   c->rt = rt;
   c->exact = flags & FL_COMPILED_EXACT;
   c->first = flags & FL_COMPILED_FIRST;
+  c->check = flags & FL_COMPILED_CHECK;
   *out = c;
   return FL_OK;
 }

@@ -77,7 +77,7 @@ typedef struct fli_plan {
 struct fl_compiled {
   fl_runtime *rt;
   fli_window *window; /* that it has opened */
-  bool exact, first;
+  bool exact, first, check;
   bool off;              /* windows never came back, or plans do not win */
   struct {               /* on the CPU: whether they win */
     bool plain, spoiled; /* this call runs at once; has more than one window */
@@ -95,6 +95,11 @@ fl_status fli_plan_build(struct fl_compiled *c, fli_plan *p,
 bool fli_compiled_plan(fli_window *w, fl_status *status);
 /* While the profiler runs: what step x is, which is launched next. */
 void fli_explain_step(fli_window *w, const fli_plan *p, const fli_step *x);
+
+/* run(w, p), after the same without the plan (check.c): FL_EFAULT if the
+ * results differ by more than rounding. */
+fl_status fli_plan_check(fli_window *w, const fli_plan *p, bool exact,
+                         fl_status (*run)(fli_window *, const fli_plan *));
 
 static inline bool fli_same_region(const fli_arg *a, const fli_arg *b) {
   if (a->slot != b->slot || a->meta.dtype != b->meta.dtype ||

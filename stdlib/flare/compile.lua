@@ -7,11 +7,12 @@ local M = {}
 
 -- FLARE_COMPILE is a list of words. off: functions stay as they are. all: the whole program is one
 -- compiled function, and plans are made at first sight, to test plans. exact: every function is.
-local mode = {on = false, off = false, all = false, exact = false}
+-- check: each plan runs beside its operators one by one, and results are compared.
+local mode = {on = false, off = false, all = false, exact = false, check = false}
 local setting = os and os.getenv "FLARE_COMPILE" or "" -- a host may leave os out
 for word in setting:gmatch "[^,]+" do
   if mode[word] == nil then
-    fail("FLARE_COMPILE is %q, but must be on, off, or of the words all and exact", setting)
+    fail("FLARE_COMPILE is %q, but must be on, off, or of the words all, exact and check", setting)
   end
   mode[word] = true
 end
@@ -42,7 +43,7 @@ function M.compile(f, opts)
       core.is_tensor(f) and "a tensor" or type(f))
   end
   local o = options.check("compile", opts, {exact = false})
-  local run, object = core.compiled(f, o.exact or mode.exact, mode.all)
+  local run, object = core.compiled(f, o.exact or mode.exact, mode.all, mode.check)
   if mode.off then run = function(...) return f(...) end end
   objects[run], origins[run] = object, {f = f, exact = o.exact or mode.exact}
   if type(f) == "function" then return run end
@@ -63,7 +64,7 @@ function M.compile_origin(f)
 end
 
 if mode.all then
-  local _, program = core.compiled(function() end, mode.exact, true)
+  local _, program = core.compiled(function() end, mode.exact, true, mode.check)
   M.program = program -- as long as the module
   core.compiled_begin(program)
 end
