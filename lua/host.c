@@ -122,6 +122,14 @@ static int open_protected(lua_State *L) {
   return 0;
 }
 
+static fl_status check_options(const char *where, const fl_lua_options *o) {
+  fl_status s = fli_check_sized(where, "fl_lua_options", o);
+  size_t end = offsetof(fl_lua_options, runtime) + sizeof o->runtime;
+  if (s != FL_OK || !o || o->struct_size < end)
+    return s;
+  return fli_check_sized(where, "fl_runtime_options", o->runtime);
+}
+
 static fl_status open_in(lua_State *L, opening *o) {
   if (!lua_checkstack(L, 20))
     return fli_fail(FL_ENOMEM, "out of memory: Lua's stack");
@@ -139,11 +147,14 @@ fl_status fl_lua_open(const fl_lua_options *options, fl_lua **f) {
   opening o = {options, NULL, true};
   if (!f)
     return is_null("fl_lua_open", "f");
+  fl_status s = check_options("fl_lua_open", options);
+  if (s != FL_OK)
+    return s;
   lua_State *L = luaL_newstate();
   if (!L)
     return fli_fail(FL_ENOMEM, "out of memory: a Lua state");
   fll_heap *heap = fll_heap_open(L);
-  fl_status s = open_in(L, &o);
+  s = open_in(L, &o);
   if (s != FL_OK) {
     lua_close(L);
     fll_heap_close(heap);
@@ -159,7 +170,9 @@ fl_status fl_lua_attach(lua_State *L, const fl_lua_options *options,
   opening o = {options, NULL, false};
   if (!L || !f)
     return is_null("fl_lua_attach", L ? "f" : "L");
-  fl_status s = open_in(L, &o);
+  fl_status s = check_options("fl_lua_attach", options);
+  if (s == FL_OK)
+    s = open_in(L, &o);
   if (s == FL_OK)
     *f = o.f;
   return s;

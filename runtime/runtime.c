@@ -76,6 +76,7 @@ static int cores(void) {
 
 fl_status fl_runtime_open(const fl_runtime_options *options, fl_runtime **out) {
   FLI_NEED(out, "rt");
+  FLI_TRY(FL_CHECK_SIZED(fl_runtime_options, options));
   fl_runtime *rt = calloc(1, sizeof *rt);
   if (!rt)
     return fli_fail(FL_ENOMEM, "out of memory: a runtime");

@@ -163,6 +163,13 @@ static inline int64_t fl_numel(int ndim, const int64_t *shape) {
  * line: return fli_fail(FL_ESHAPE, "matmul: %s x %s", ...). */
 FL_API fl_status fli_fail(fl_status s, const char *format, ...) FL_PRINTF(2, 3);
 
+/* Whether the caller of `where` has set the struct_size of its `type`, which is
+ * NULL or begins with struct_size. A size below that of `struct_size` itself is
+ * EARG: otherwise all of it would be ignored. */
+FL_API fl_status fli_check_sized(const char *where, const char *type,
+                                 const void *given);
+#define FL_CHECK_SIZED(type, given) fli_check_sized(__func__, #type, given)
+
 /* The message of this thread's last failure, "" at first; valid until the next
  * failure. A success leaves it as it is. */
 FL_API const char *fl_error(void);

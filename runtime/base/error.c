@@ -18,6 +18,14 @@ fl_status fli_fail(fl_status s, const char *format, ...) {
   return s;
 }
 
+fl_status fli_check_sized(const char *where, const char *type,
+                          const void *given) {
+  if (!given || *(const size_t *)given >= sizeof(size_t))
+    return FL_OK;
+  return fli_fail(FL_EARG, "%s: struct_size of %s is %zu; set it to sizeof(%s)",
+                  where, type, *(const size_t *)given, type);
+}
+
 fl_status fli_fail_matrix(const char *op, fl_matrix_fault f, int64_t which,
                           int base, int number) {
   char name[48] = "the matrix", why[80];

@@ -185,6 +185,7 @@ static fl_status swap(void *swapper, int number, const void *mine, void *all,
 fl_status fl_comm_open(fl_runtime *rt, const fl_comm_options *o) {
   FLI_NEED(rt, "rt");
   FLI_NEED(o, "o");
+  FLI_TRY(FL_CHECK_SIZED(fl_comm_options, o));
   FLI_TRY(fli_check_owner(rt));
   if (rt->comm && rt->comm->board)
     return fli_fail(FL_EARG, "this process has joined a job already");

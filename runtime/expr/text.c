@@ -180,6 +180,7 @@ fl_status fl_expr_new(fl_runtime *rt, const char *inputs, const char *outputs,
     FLI_NEED(inputs, "inputs");
     FLI_NEED(outputs, "outputs");
   }
+  FLI_TRY(FL_CHECK_SIZED(fl_expr_options, o));
   fl_expr_options none = {.struct_size = sizeof none};
   FLI_TRY(fli_check_owner(rt));
   fl_expr *e = fli_malloc(rt, sizeof *e);

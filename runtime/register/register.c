@@ -270,6 +270,7 @@ fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *given,
   FLI_NEED(rt, "rt");
   FLI_NEED(given, "spec");
   FLI_NEED(result, "op");
+  FLI_TRY(FL_CHECK_SIZED(fl_op_spec, given));
   fl_op_spec spec = {0}, *s = &spec;
   memcpy(s, given,
          given->struct_size < sizeof *s ? given->struct_size : sizeof *s);
@@ -278,8 +279,7 @@ fl_status fl_op_register(fl_runtime *rt, const fl_op_spec *given,
   const char *name = s->backend ? s->backend : s->native ? "cuda" : "cpu";
   FLI_TRY(fli_check_owner(rt));
   if (!s->name || !s->signature)
-    return fli_fail(FL_EARG, "op.register: a name and a signature are needed "
-                             "(and struct_size, from C)");
+    return fli_fail(FL_EARG, "op.register: a name and a signature are needed");
   if (!is_name(s->name))
     return fli_fail(FL_EARG,
                     "op.register: \"%s\" is no name: letters, digits and _",

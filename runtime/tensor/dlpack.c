@@ -223,6 +223,7 @@ static fl_status dlpack_lend(fl_tensor *t, const fl_dlpack_options *o,
     return fli_fail(FL_EAUTOGRAD, "dlpack: the tensor takes part in gradients, "
                                   "which end here: detach() it first");
   DLDevice device;
+  FLI_TRY(fli_check_sized("dlpack", "fl_dlpack_options", o));
   FLI_TRY(place_of(t, &device));
   FLI_TRY(fli_settle(t));
   t->storage->exposed = true;
@@ -445,6 +446,7 @@ static fl_status dlpack_take(fl_runtime *rt, const DLTensor *x, bool read_only,
                              fl_tensor **out) {
   given g;
   intptr_t stream = stream_wish(o);
+  FLI_TRY(fli_check_sized("dlpack", "fl_dlpack_options", o));
   FLI_TRY(fli_check_owner(rt));
   FLI_TRY(read_description(rt, x, &g));
   fli_lending_drain(rt);

@@ -651,6 +651,33 @@ static void test_closed(void) {
   IGNORES(fl_tensor_drop_hook(gone, 1));
 }
 
+/* Options whose struct_size the caller forgot would be ignored as a whole. */
+static void test_sizes(void) {
+  fl_runtime *other = NULL;
+  fl_runtime_options runtime = {.threads = 1};
+  fl_comm_options ranks = {.rank = 0, .size = 1};
+  fl_dlpack_options stream = {0};
+  fl_expr_options text = {.reduce = "sum"};
+  fl_op_spec spec = {.name = "a", .signature = "x:any -> x"};
+  const fl_op *op;
+  fl_expr *e;
+  struct DLManagedTensorVersioned *m = NULL, empty = {.version.major = 1};
+  REFUSES(fl_runtime_open(&runtime, &other), FL_EARG);
+  CHECK(strstr(fl_error(), "fl_runtime_open: struct_size of "
+                           "fl_runtime_options is 0; set it to "
+                           "sizeof(fl_runtime_options)"));
+  REFUSES(fl_comm_open(rt, &ranks), FL_EARG);
+  CHECK(strstr(fl_error(), "sizeof(fl_comm_options)"));
+  REFUSES(fl_tensor_to_dlpack(t, &stream, &m), FL_EARG);
+  CHECK(strstr(fl_error(), "sizeof(fl_dlpack_options)"));
+  REFUSES(fl_tensor_from_dlpack(rt, &empty, &stream, &made), FL_EARG);
+  CHECK(strstr(fl_error(), "sizeof(fl_dlpack_options)"));
+  REFUSES(fl_expr_new(rt, "T x", "T z", "z = x", &text, &e), FL_EARG);
+  CHECK(strstr(fl_error(), "sizeof(fl_expr_options)"));
+  REFUSES(fl_op_register(rt, &spec, &op), FL_EARG);
+  CHECK(strstr(fl_error(), "sizeof(fl_op_spec)"));
+}
+
 int main(void) {
   fl_runtime *other = NULL;
   CHECK(fl_runtime_open(NULL, &other) == FL_OK);
@@ -660,6 +687,7 @@ int main(void) {
   CHECK(fl_tensor_zeros(rt, FL_F32, 2, shape, 0, &t) == FL_OK);
   catch_signals();
   test_runtime();
+  test_sizes();
   test_devices();
   test_memory();
   test_streams();

@@ -19,6 +19,17 @@ static void test_opening(void) {
   TAKES(fl_lua_attach(L, NULL, &other));
   NEEDS(fl_lua_attach(NULL, NULL, &other), "L");
   NEEDS(fl_lua_attach(L, NULL, NULL), "f");
+  fl_runtime_options runtime = {.threads = 1};
+  fl_lua_options none = {.interruptible = true},
+                 o = {.struct_size = sizeof o, .runtime = &runtime};
+  REFUSES(fl_lua_open(&none, &other), FL_EARG);
+  CHECK(strstr(fl_error(), "fl_lua_open: struct_size of fl_lua_options is 0"));
+  REFUSES(fl_lua_attach(L, &none, &other), FL_EARG);
+  CHECK(strstr(fl_error(), "fl_lua_attach: struct_size of fl_lua_options"));
+  REFUSES(fl_lua_open(&o, &other), FL_EARG);
+  CHECK(strstr(fl_error(), "sizeof(fl_runtime_options)"));
+  REFUSES(fl_lua_attach(L, &o, &other), FL_EARG);
+  CHECK(strstr(fl_error(), "sizeof(fl_runtime_options)"));
   lua_close(L);
   IGNORES(fl_lua_close(NULL));
   GIVES(fl_lua_of(NULL), NULL);
