@@ -21,6 +21,6 @@ static inline bool fli_only_placed(const fli_edge *e) {
 }
 /* g, whose reference is taken over, becomes or joins the gradient in its place.
  */
-fl_status fli_place(fl_runtime *rt, fli_extra *x, fl_tensor *g);
+fl_status fli_place(fl_runtime *rt, fli_extra *x, fl_tensor *g, fl_site site);
 
 #endif

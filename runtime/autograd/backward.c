@@ -166,7 +166,7 @@ static fl_status finish_here(fli_pass *p, fl_tensor *leaf) {
   bool placed = x->place && !p->create && (!x->grad || x->grad == x->place);
   bool first = !x->grad && !placed; /* then it becomes leaf's, without a copy */
   fl_tensor *own = p->each && !first ? fl_tensor_retain(g) : NULL;
-  s = placed ? fli_place(p->rt, x, g) : fli_sum_keep(p, &x->grad, g);
+  s = placed ? fli_place(p->rt, x, g, p->site) : fli_sum_keep(p, &x->grad, g);
   if (p->each && s == FL_OK)
     s = p->each(p->context, leaf, first ? x->grad : own);
   fl_tensor_release(own);
@@ -416,6 +416,7 @@ static fl_status run_node(fli_pass *p, fl_node *n) {
   fl_value *in = few.in, *values = few.dx;
   bool *need = few.need, any = false, way = false;
   void *more = NULL;
+  p->site = n->site;
   FLI_TRY(fli_finish_sum(rt, n));
   for (int k = 0; k < n->n_out; k++) {
     if (n->grads[k] && n->hooks)

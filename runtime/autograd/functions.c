@@ -22,6 +22,7 @@ fl_status fli_sum_add(fli_pass *p, fl_tensor **sum, fl_tensor *g) {
                .n_in = 2,
                .in = in,
                .out = &out,
+               .site = p->site,
                .inplace = !p->create && fli_sum_is_free(*sum)};
   fl_status s = fl_call_run(p->rt, &c);
   fl_tensor_release(g);
@@ -36,7 +37,7 @@ fl_status fli_sum_add(fli_pass *p, fl_tensor **sum, fl_tensor *g) {
 fl_status fli_sum_keep(fli_pass *p, fl_tensor **grad, fl_tensor *g) {
   if (*grad || fli_sum_is_free(g))
     return fli_sum_add(p, grad, g);
-  fl_status s = fli_tensor_copy(p->rt, g, FL_NODTYPE, 0, grad);
+  fl_status s = fli_tensor_copy(p->rt, g, FL_NODTYPE, p->site, grad);
   fl_tensor_release(g);
   return s;
 }

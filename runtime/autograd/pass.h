@@ -17,6 +17,7 @@ typedef struct fli_reached {
 typedef struct fli_pass {
   fl_runtime *rt;
   uint64_t id;
+  fl_site site; /* of the node that runs: sums are its, too */
   bool create, retain;
   bool recorded;   /* recording was on where the pass was asked for */
   fl_node **nodes; /* all that take part */

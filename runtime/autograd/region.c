@@ -42,13 +42,14 @@ fl_status fl_tensor_place_grad(fl_tensor *t, fl_tensor *flat, int64_t from) {
   return FL_OK;
 }
 
-fl_status fli_place(fl_runtime *rt, fli_extra *x, fl_tensor *g) {
+fl_status fli_place(fl_runtime *rt, fli_extra *x, fl_tensor *g, fl_site site) {
   fl_operand in[2] = {{.tensor = x->place}, {.tensor = g}};
   fl_tensor *old = x->grad, *out;
   fl_call c = {.op = &rt->ops[old ? FLI_OP_add : FLI_OP_assign],
                .n_in = 2,
                .in = in,
                .inplace = true,
+               .site = site,
                .out = &out};
   fl_status s = fl_call_run(rt, &c);
   fl_tensor_release(g);
