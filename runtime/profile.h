@@ -44,7 +44,7 @@ typedef struct fl_profile_row {
   double start_us, host_us, device_start_us, device_us; /* from the start */
   double flops, bytes; /* what the operator must do: its row's cost rule */
   size_t live, peak;   /* bytes on the device when it is launched; the most
-                          since the row before (FL_PROFILE_PEAKS, else 0) */
+                          until it has been (FL_PROFILE_PEAKS, else 0) */
   const fl_profile_step *step; /* NULL: it did not wait in a window */
 } fl_profile_row;
 enum {                        /* what it does, too */

@@ -227,6 +227,15 @@ size_t fl_profile_peak(fl_runtime *rt, fl_device d, const char **held) {
   return k ? k->bytes : 0;
 }
 
+/* The most bytes since it was last asked; what goes after a row has ended, such
+ * as scratch memory, is that row's. */
+static size_t note_peak(fl_runtime *rt, struct fli_profile *p, fl_device d) {
+  peak *k = &p->peaks[d >> 8][d & 255];
+  size_t most = p->by_row ? fli_memory_peak(rt, d, 0) : 0;
+  k->bytes = most > k->bytes ? most : k->bytes;
+  return most;
+}
+
 /* Of a launch that is called now and sent later. */
 fli_note fli_profile_note(fl_runtime *rt) {
   struct fli_profile *p = rt->profile;
@@ -251,6 +260,7 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
   fl_device d = what->device;
   fl_backend *b = fli_backend(rt, d);
   note_memory(rt, p, d);
+  note_peak(rt, p, d);
   if (p->n >= p->most || !profile_grow(rt, p)) {
     fli_mfree(what->step);
     p->lost++;
@@ -293,11 +303,7 @@ void fli_profile_end(fl_runtime *rt, size_t i, fl_stream *s) {
   r->host_us = now_us() - p->start - r->start_us;
   r->device_start_us = r->start_us;
   r->device_us = b->flags & FL_BACKEND_ASYNC ? 0 : r->host_us;
-  if (p->by_row) {
-    peak *k = &p->peaks[r->device >> 8][r->device & 255];
-    r->peak = fli_memory_peak(rt, r->device, 0);
-    k->bytes = r->peak > k->bytes ? r->peak : k->bytes;
-  }
+  r->peak = note_peak(rt, p, r->device);
   if (p->pairs[i].begin) {
     behind *x = &p->behind[r->device >> 8][r->device & 255];
     x->last = p->pairs[i].end = profile_mark(b, r->device & 255, s);

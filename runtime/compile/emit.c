@@ -470,5 +470,6 @@ fl_status fli_fuse_emit(fuse *f) {
       p->steps[p->n_steps++] = (fli_step){.entry = f->steps[i].entry,
                                           .apart = f->steps[i].apart,
                                           .from = f->steps[i].from};
+  FLI_TRY(fli_explain_owners(f));
   return plan_memory(f);
 }

@@ -80,6 +80,29 @@ fl_status fli_explain_members(fuse *f, const fuse_group *g, const uint8_t *used,
   return FL_OK;
 }
 
+/* A launch whose own kernel is not there is no repetition in the first kernel
+ * that computes it. */
+fl_status fli_explain_owners(fuse *f) {
+  fli_plan *p = f->p;
+  bool *owned = fli_malloc(f->rt, f->w->n + 1);
+  if (!owned)
+    return FL_ENOMEM;
+  memset(owned, 0, f->w->n);
+  for (uint32_t i = 0; i < p->n_steps; i++)
+    owned[p->steps[i].entry] |= p->steps[i].n_members == 0;
+  for (uint32_t k = 0; k < p->n_members; k++)
+    if (!(p->members[k] & FLI_AGAIN))
+      owned[p->members[k]] = true;
+  for (uint32_t k = 0; k < p->n_members; k++) {
+    uint32_t entry = p->members[k] & ~FLI_AGAIN;
+    if (!owned[entry])
+      p->members[k] = entry;
+    owned[entry] = true;
+  }
+  fli_mfree(owned);
+  return FL_OK;
+}
+
 /* --- when it runs --- */
 
 static const char *apart_text(fli_apart why) {

@@ -150,5 +150,6 @@ fl_status fli_fuse_emit(fuse *f);
  * used. */
 fl_status fli_explain_members(fuse *f, const fuse_group *g, const uint8_t *used,
                               fli_step *x);
+fl_status fli_explain_owners(fuse *f); /* when all are listed */
 
 #endif
