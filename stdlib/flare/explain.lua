@@ -87,7 +87,8 @@ local function kernel_of(r, base)
   if #launches > 1 then k.kind = "fused " .. k.kind end
   k.ratio = k.floor and k.time > 0 and k.floor / k.time or nil
   k.from = s.from and base + s.from or nil
-  k.apart = s.apart and s.apart:gsub("%%d", tostring(k.from)) or "it runs when it is called"
+  k.why = s.apart or "it runs when it is called"
+  k.apart = k.why:gsub("%%d", tostring(k.from))
   return k
 end
 
@@ -118,7 +119,11 @@ local function memory_of(rows)
   for bytes, line in most.holders:gmatch "(%S+ %S+) ([^\n]+)" do
     table.insert(memory.holders, {bytes = bytes, line = line})
   end
-  for i, r in ipairs(rows) do memory[i] = r.live end
+  local highest = 0
+  for i, r in ipairs(rows) do
+    memory[i] = r.live
+    if r.device == most.device and r.peak > highest then highest, memory.kernel = r.peak, i end
+  end
   return memory
 end
 
@@ -130,16 +135,21 @@ function Explanation:init(f, args)
   local eager = timed_rows(plain, args)
   self.eager = {launches = #eager, bytes = sum(eager, "bytes"), time = sum(eager, "time"),
                 peak = memory_of(eager).peak, seconds = clocked(plain, args)}
-  local planned = core.compiled(plain, exact or false, true)
+  local planned, object = core.compiled(plain, exact or false, true)
   for _ = 1, WARM do call(planned, args) end
+  local windows = core.compiled_stats(object).windows
   local rows = timed_rows(planned, args)
+  local stats = core.compiled_stats(object)
   self.seconds = clocked(planned, args)
   self.kernels, self.memory = kernels_of(rows), memory_of(rows)
   for _, key in ipairs {"bytes", "time", "floor", "flops"} do
     self[key] = sum(self.kernels, key)
   end
   self.launches = 0
-  for _, k in ipairs(self.kernels) do self.launches = self.launches + #k.launches end
+  for _, k in ipairs(self.kernels) do
+    for _, x in ipairs(k.launches) do self.launches = self.launches + (x.again and 0 or 1) end
+  end
+  if stats.windows - windows == TIMES then self.dropped = stats.launches - self.launches end
   self.off = self:_why_off(origin and compile.compile_stats(f))
 end
 
@@ -169,7 +179,8 @@ function Explanation:svg(path)
   local ok
   ok, message = file:write(text)
   file:close()
-  return ok and true, message
+  if not ok then return nil, message end
+  return true
 end
 
 local M = {}
@@ -185,7 +196,9 @@ local M = {}
 -- @return an explanation: `tostring` is its text, `:svg(path)` writes a picture. Its fields are
 -- `kernels` {{number, kind, operators, launches, lines, shapes, read, written, bytes, flops, time,
 -- floor, ratio, live, peak, apart, from}, ...}, with times in microseconds; `launches`, `bytes`,
--- `flops`, `time`, `floor`; `memory` {peak, device, holders, the live bytes at each kernel ...};
+-- `flops`, `time`, `floor`; `dropped`, launches that no kernel runs, since nothing reads their
+-- results or they repeat others; `memory` {peak, kernel, device, holders, the live bytes at each
+-- kernel ...};
 -- `eager` {launches, bytes, time, peak, seconds}; `seconds` of a call; `off`
 function M.explain(f, ...)
   local meta = getmetatable(f)

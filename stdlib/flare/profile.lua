@@ -266,7 +266,7 @@ local profile = {}
 --- Starts a profile. Only one profile runs at a time.
 -- @param opts {most = 1000000, nvtx = false, peaks = false}: the number of launches to keep;
 -- whether to emit NVTX ranges for NVIDIA's tools, as FLARE_NVTX=1 does; whether rows have `peak`,
--- the most live bytes since the row before
+-- the most live bytes while it was launched
 -- @return a function that ends the profile and returns the report
 function profile.start(opts)
   local o = options.check("profile.start", opts, {most = 1000000, peaks = false,

@@ -1,17 +1,9 @@
 --- An explanation of a plan as text: a line for each kernel, what is not fused and why, memory, and
 -- sums.
 local step = require "flare.profile.step"
+local units = require "flare.explain.units"
 
-local function scaled(n, units, base)
-  local k = 1
-  while k < #units and n >= base do n, k = n / base, k + 1 end
-  return ((n == n // 1 and n < base) and "%.0f %s" or n < 9.995 and "%.2f %s" or n < 99.95
-    and "%.1f %s" or "%.0f %s"):format(n, units[k])
-end
-
-local function bytes(n) return scaled(n, {"B", "KiB", "MiB", "GiB", "TiB"}, 1024) end
-local function flops(n) return scaled(n, {"", "k", "M", "G", "T"}, 1000) end
-local function time(us) return scaled(us, {"us", "ms", "s"}, 1000) end
+local bytes, flops, time = units.bytes, units.flops, units.time
 
 local WIDEST = 44 -- characters of a column
 
@@ -50,57 +42,72 @@ local function kernel_lines(e)
   return table_of(rows, right)
 end
 
--- Numbers as "2-4, 7".
-local function numbers_text(list)
-  local parts, from = {}, nil
-  for k, n in ipairs(list) do
-    from = from or n
-    if list[k + 1] ~= n + 1 then
-      parts[#parts + 1] = from == n and tostring(n) or ("%d-%d"):format(from, n)
-      from = nil
+-- Reasons, each with the kernels that it keeps apart: "3 (2)" is kernel 3, apart from kernel 2.
+local function apart_lines(e)
+  local by, lines = {}, {}
+  for i, k in ipairs(e.kernels) do
+    local list = by[k.why]
+    if not list then
+      list = {}
+      by[k.why], by[#by + 1] = list, {why = k.why, list = list}
     end
+    list[#list + 1] = k.from and ("%d (%d)"):format(i, k.from) or tostring(i)
+  end
+  for n, x in ipairs(by) do
+    lines[n] = ("  %s: %s"):format(x.why:gsub("%%d", "(n)"), table.concat(x.list, ", "))
+  end
+  return lines
+end
+
+-- Operators that kernels compute again, with the numbers of these.
+local function again_text(e)
+  local parts = {}
+  for i, k in ipairs(e.kernels) do
+    local list = {}
+    for _, x in ipairs(k.launches) do
+      if x.again then list[#list + 1] = x end
+    end
+    if list[1] then parts[#parts + 1] = ("%s in %d"):format(step.operators(list), i) end
   end
   return table.concat(parts, ", ")
 end
 
--- Reasons, each with the kernels that it keeps apart.
-local function apart_lines(e)
-  local by, order = {}, {}
-  for i, k in ipairs(e.kernels) do
-    if k.apart then
-      if not by[k.apart] then
-        by[k.apart] = {}
-        order[#order + 1] = k.apart
-      end
-      table.insert(by[k.apart], i)
-    end
+local function memory_lines(e)
+  local m, lines = e.memory, {}
+  local at = m.kernel and e.kernels[m.kernel]
+  lines[1] = ("memory: at most %s on %s"):format(bytes(m.peak), m.device)
+  if at then
+    lines[1] = lines[1] .. (", at kernel %d (%s)%s"):format(m.kernel, at.operators,
+      at.peak > at.live and (": %s in tensors, %s for the time of a kernel"):format(
+        bytes(at.live), bytes(at.peak - at.live)) or "")
   end
-  local rows = {}
-  for k, why in ipairs(order) do rows[k] = {"  " .. numbers_text(by[why]), why} end
-  return table_of(rows, {})
+  if m.holders[1] then lines[2] = "most tensors are held by" end
+  for _, h in ipairs(m.holders) do
+    lines[#lines + 1] = ("  %9s  %s"):format(h.bytes, h.line)
+  end
+  return lines
 end
 
 local function append(to, list) table.move(list, 1, #list, #to + 1, to) end
 
 return function(e)
-  local out = {("%d launches in %d kernel%s"):format(e.eager.launches, #e.kernels,
-    #e.kernels == 1 and "" or "s")}
+  local n = #e.kernels
+  local out = {("%d launches in %d kernel%s"):format(e.launches, n, n == 1 and "" or "s")}
+  if (e.dropped or 0) > 0 then
+    out[1] = ("%s; %d more do not run: nothing reads their results, or they repeat others"):format(
+      out[1], e.dropped)
+  end
   append(out, kernel_lines(e))
-  local apart = apart_lines(e)
-  if apart[1] then
-    out[#out + 1] = "why a kernel begins:"
-    append(out, apart)
-  end
-  out[#out + 1] = ("memory: at most %s on %s, held by"):format(bytes(e.memory.peak),
-    e.memory.device)
-  for _, h in ipairs(e.memory.holders) do
-    out[#out + 1] = ("  %9s  %s"):format(h.bytes, h.line)
-  end
+  if n > 0 then out[#out + 1] = "why a kernel is not part of an earlier one, (n):" end
+  append(out, apart_lines(e))
+  local again = again_text(e)
+  if again ~= "" then out[#out + 1] = "computed again instead of read: " .. again end
+  append(out, memory_lines(e))
   append(out, table_of({
     {"", "kernels", "bytes", "kernel time", "call", "memory"},
     {"eager", tostring(e.eager.launches), bytes(e.eager.bytes), time(e.eager.time),
      time(e.eager.seconds * 1e6), bytes(e.eager.peak)},
-    {"plan", tostring(#e.kernels), bytes(e.bytes), time(e.time), time(e.seconds * 1e6),
+    {"plan", tostring(n), bytes(e.bytes), time(e.time), time(e.seconds * 1e6),
      bytes(e.memory.peak)},
   }, {false, true, true, true, true, true}))
   if e.off then out[#out + 1] = "flare.compile does not use this plan: " .. e.off end
