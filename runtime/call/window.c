@@ -66,39 +66,70 @@ static bool window_fits(fl_runtime *rt, fl_device d, const fli_entry *e,
   return true;
 }
 
-static fl_status window_slot(fli_window *w, fl_storage *s, bool made,
-                             int *slot) {
+/* Regions of older memory are found by their distance from the first one that
+ * the window has seen, so that a plan fits other slices of a tensor, too. Down
+ * to a multiple of this, in bytes, that one's own place is part of it. */
+#define WINDOW_ALIGN 64
+
+static inline int64_t window_place(const fl_tensor *t) {
+  return t->offset * ((int64_t)1 << fli_shift(t->meta.dtype));
+}
+
+/* Whether t lies before the place that its storage counts from. */
+static inline bool window_before(const fli_window *w, const fl_tensor *t) {
+  const fl_storage *s = t->storage;
+  return s->window == w->epoch && window_place(t) < w->slots[s->slot].base;
+}
+
+static bool window_unordered(const fli_window *w, const fli_entry *e,
+                             const fl_operand *in, fl_tensor *const *out) {
+  for (int k = 0; k < e->n_in; k++)
+    if (in[k].tensor && window_before(w, in[k].tensor))
+      return true;
+  for (int k = 0; k < e->n_out; k++)
+    if (window_before(w, out[k]))
+      return true;
+  return false;
+}
+
+/* The launch that is being added has t before another region of its storage:
+ * its operands so far, up to a, count from there. */
+static void window_rebase(fli_window *w, fli_slot *slot, const fl_tensor *t,
+                          const fli_arg *a) {
+  int64_t base = window_place(t) / WINDOW_ALIGN * WINDOW_ALIGN;
+  for (fli_arg *x = &w->args[w->n_args]; x < a; x++)
+    if (x->slot == (int)t->storage->slot)
+      x->offset += (slot->base - base) >> fli_shift(x->meta.dtype);
+  slot->base = base;
+}
+
+static fl_status window_tensor(fli_window *w, const fl_tensor *t, bool made,
+                               fli_arg *a) {
+  fl_storage *s = t->storage;
   if (s->window != w->epoch) {
     if (!window_room(w->rt, &w->slots, &w->slots_room, w->n_slots + 1,
                      sizeof *w->slots))
       return FL_ENOMEM;
     s->window = w->epoch;
     s->slot = w->n_slots;
-    w->slots[w->n_slots++] = (fli_slot){.s = s, .made = made};
+    w->slots[w->n_slots++] = (fli_slot){
+        .s = s,
+        .made = made,
+        .base = made ? 0 : window_place(t) / WINDOW_ALIGN * WINDOW_ALIGN};
     fli_storage_retain(s);
   }
-  *slot = (int)s->slot;
-  w->slots[s->slot].last = w->n;
-  return FL_OK;
-}
-
-static fl_status window_tensor(fli_window *w, const fl_tensor *t, bool made,
-                               fli_arg *a) {
-  FLI_TRY(window_slot(w, t->storage, made, &a->slot));
-  uint64_t h = window_mix(w->hash, (uint64_t)a->slot << 16 |
-                                       (uint64_t)t->meta.ndim << 8 |
-                                       (uint64_t)t->meta.dtype);
+  fli_slot *slot = &w->slots[s->slot];
+  slot->last = w->n;
+  if (window_before(w, t))
+    window_rebase(w, slot, t, a);
+  a->slot = (int)s->slot;
   a->meta.dtype = t->meta.dtype;
   a->meta.ndim = t->meta.ndim;
-  a->offset = t->offset;
-  h = window_mix(h, (uint64_t)t->offset);
+  a->offset = t->offset - (slot->base >> fli_shift(t->meta.dtype));
   for (int i = 0; i < t->meta.ndim; i++) {
     a->meta.shape[i] = t->meta.shape[i];
     a->stride[i] = t->stride[i];
-    h = window_mix(h,
-                   (uint64_t)t->meta.shape[i] ^ (uint64_t)t->stride[i] << 32);
   }
-  w->hash = h;
   return FL_OK;
 }
 
@@ -110,8 +141,19 @@ static fl_status window_operand(fli_window *w, const fl_operand *o,
   a->meta.dtype = o->dtype;
   a->meta.ndim = 0;
   a->operand = *o;
-  w->hash = window_mix(w->hash, (uint64_t)o->dtype << 32 | 0xfffff);
   return FL_OK;
+}
+
+static uint64_t window_hash(uint64_t h, const fli_arg *a) {
+  h = window_mix(h, (uint64_t)(uint32_t)a->slot << 16 |
+                        (uint64_t)a->meta.ndim << 8 | (uint64_t)a->meta.dtype);
+  if (a->slot < 0)
+    return h;
+  h = window_mix(h, (uint64_t)a->offset);
+  for (int i = 0; i < a->meta.ndim; i++)
+    h = window_mix(h,
+                   (uint64_t)a->meta.shape[i] ^ (uint64_t)a->stride[i] << 32);
+  return h;
 }
 
 static fl_status window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
@@ -121,7 +163,7 @@ static fl_status window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
   int n = given->n_in + given->n_out;
   size_t bytes = offsetof(fl_attrs, list) + attrs->used * sizeof *attrs->list;
   uint32_t words = (uint32_t)((bytes + 7) / 8);
-  if (w->n == WINDOW_MOST)
+  if (w->n == WINDOW_MOST || window_unordered(w, given, in, out))
     FLI_TRY(fli_window_flush(rt));
   if (!window_room(rt, &w->entries, &w->room, w->n + 1, sizeof *w->entries) ||
       !window_room(rt, &w->args, &w->args_room, w->n_args + (uint32_t)n,
@@ -154,6 +196,8 @@ static fl_status window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
   for (int k = 0; k < e->n_out; k++)
     FLI_TRY(
         window_tensor(w, out[k], out[k]->storage->pending, &a[e->n_in + k]));
+  for (int k = 0; k < n; k++)
+    w->hash = window_hash(w->hash, &a[k]);
   w->n_args += (uint32_t)n;
   w->n_words += words;
   w->n++;
@@ -189,8 +233,7 @@ void fli_window_view(const fli_window *w, const fli_arg *a, fl_dtype common,
   v->data = NULL;
   if (a->slot == FLI_ARG_NONE)
     return;
-  v->data = (char *)w->slots[a->slot].s->data +
-            a->offset * ((int64_t)1 << fli_shift(a->meta.dtype));
+  v->data = fli_slot_data(&w->slots[a->slot], a->meta.dtype, a->offset);
   for (int i = 0; i < v->ndim; i++) {
     v->shape[i] = a->meta.shape[i];
     v->stride[i] = a->stride[i];

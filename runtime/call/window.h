@@ -14,7 +14,7 @@ typedef struct fli_arg {
   int slot;
   fl_meta meta; /* of a number: its dtype */
   int64_t stride[FL_MAX_DIMS];
-  int64_t offset;     /* elements */
+  int64_t offset;     /* elements, from the slot's base */
   fl_operand operand; /* of a number */
 } fli_arg;
 
@@ -30,10 +30,16 @@ typedef struct fli_entry { /* a launch */
 
 typedef struct fli_slot { /* a storage that launches touch */
   fl_storage *s;          /* counted; NULL after the flush is done with it */
+  int64_t base;           /* where offsets count from, bytes */
   uint32_t last;          /* launch that touches it */
   bool made;              /* in this window: the first launch makes it */
   bool held;              /* at the flush: by something besides the window */
 } fli_slot;
+
+static inline void *fli_slot_data(const fli_slot *s, fl_dtype d,
+                                  int64_t offset) {
+  return (char *)s->s->data + s->base + offset * ((int64_t)1 << fli_shift(d));
+}
 
 struct fli_plan;
 

@@ -186,8 +186,9 @@ typedef struct difference {
 } difference;
 
 /* Compares a region: complex numbers as pairs of real ones. */
-static void check_region(const fli_arg *a, const char *want, const char *got,
-                         difference *d) {
+static void check_region(const checking *c, const fli_arg *a, difference *d) {
+  const char *want = c->want[a->slot] + c->w->slots[a->slot].base,
+             *got = c->got[a->slot] + c->w->slots[a->slot].base;
   fl_dtype dtype = a->meta.dtype;
   int parts = 1;
   if (fli_is_complex(dtype)) {
@@ -304,7 +305,7 @@ static fl_status check_compare(checking *c) {
       difference d = {0};
       if (a->slot < 0 || !c->storage[a->slot] || !check_writes(c, e, k))
         continue;
-      check_region(a, c->want[a->slot], c->got[a->slot], &d);
+      check_region(c, a, &d);
       if (check_beyond(c, a->meta.dtype, &d))
         return check_differs(c, a->slot, a, &d);
     }

@@ -153,8 +153,7 @@ static void fused_view(const fli_window *w, const fli_fused_operand *o,
   }
   v->dtype = o->meta.dtype;
   v->ndim = o->meta.ndim;
-  v->data = (char *)w->slots[o->slot].s->data +
-            o->offset * ((int64_t)1 << fli_shift(o->meta.dtype));
+  v->data = fli_slot_data(&w->slots[o->slot], o->meta.dtype, o->offset);
   for (int i = 0; i < v->ndim; i++) {
     v->shape[i] = o->meta.shape[i];
     v->stride[i] = o->stride[i];

@@ -2,6 +2,9 @@
 -- products, reads of values, branches, values that escape, gradients. A program is drawn from a
 -- seed, so that it runs the same twice: at once, and compiled, with `exact` or without. Without it
 -- reductions are fused, too, and programs have no steps that jump where a value is rounded.
+--
+-- A program has several runs: the same again, with other numbers, with other shapes. `world` is
+-- what it keeps from run to run; what its calls refuse is part of the results.
 local flare = require "flare"
 
 local M = {}
@@ -84,6 +87,59 @@ local smooth = {
   function(p) p:drop() end,
 }
 
+-- What Lua and autograd may do beside the operators.
+local wild = {
+  function(p, a) p:escape(a * p:number()) end,
+  function(p, a) -- reads what another run has left
+    local old = p.world[p:draw(#p.world + 1)]
+    p:add(old and a + old:sum() * 0.001 or a)
+  end,
+  function(p, a) p:note(a:sum():item()) end,
+  function(p, a) p:add(a + a:detach():to("cpu"):to("f64"):totable()[1][1] * 0.1) end,
+  function(p, a, b) p:try(function() a:mul_(b) end) end,
+  function(p, a) p:try(function() a:narrow(2, 2, 2):add_(p:number()) end) end,
+  function(p, a) p:try(function() a[{1, 2}] = p:number() end) end,
+  function(p, a) p:try(function() a:matmul(a) end) end,
+  function(p, a) flare.no_grad(function() p:try(function() a:mul_(0.5) end) end) end,
+  function(p, a, b)
+    p:try(function()
+      p:escape(a - b)
+      error("a program stops", 0)
+    end)
+  end,
+  function(p, a) if p:draw(6) == 1 then p:escape(a) error("the program stops", 0) end end,
+  function(p, a) if a.requires_grad then a:register_hook(function(g) return g * 0.5 end) end end,
+  function(p, a)
+    if a.requires_grad then a:register_hook(function(g) p:note(g:sum():item()) end) end
+  end,
+  function(p, a)
+    p:try(function()
+      if not a.requires_grad then return end
+      local g = flare.grad((a:tanh() * a):sum(), a, {create_graph = true})
+      p:add(a + g * g)
+    end)
+  end,
+  function(p, a)
+    p:add(a.requires_grad and flare.checkpoint(function(t) return t:tanh() * t end, a) or a * 2)
+  end,
+  function(p, a) p:add(flare.nn.functional.dropout(a, 0.5)) end,
+  function(p, a, b) p:add(a * flare.rand_like(b)) end,
+  function(p, a)
+    local co = coroutine.wrap(function()
+      local t = a * 2
+      coroutine.yield(t)
+      return t + 1
+    end)
+    p:add(co())
+    if p:draw(2) == 1 then p:add(co()) end -- or nothing resumes it
+  end,
+  function(p, a) p:add(p.inner(a)) end,
+  function(p, a) setmetatable({}, {__gc = function() return (a * 3):sum():item() end}) end,
+  function(p) collectgarbage(p:one {"step", "step", "collect"}) end,
+  function(p, a) if a.device == "cpu" then p:note(a:data_ptr() ~= nil and 1 or 0) end end,
+  function(p, a) if #p.streams > 0 then p:aside(a) end end,
+}
+
 local program = {}
 program.__index = program
 
@@ -100,23 +156,48 @@ function program:add(t)
   if #self.values > 6 then table.remove(self.values, 2) end
 end
 
--- Runs program number `seed`; `scale` changes its numbers. Returns what a caller can see.
-local function run(seed, inputs, scale, list)
-  local p = setmetatable({seed = seed * 2 + 1, scale = scale, kept = {}, values = {}}, program)
+function program:escape(t)
+  self.world[#self.world + 1] = t
+  if #self.world > 8 then table.remove(self.world, 1) end
+end
+function program:note(number) self.notes[#self.notes + 1] = number end
+function program:try(f)
+  local ok, why = pcall(f)
+  if not ok then self.notes[#self.notes + 1] = tostring(why) end
+end
+-- On another stream, which waits for this one and this one for it.
+function program:aside(a)
+  local s, here = self:one(self.streams), flare.current_stream(a.device)
+  s:wait(here)
+  local t = s:run(function() return a * 2 + 1 end)
+  local event = s:record()
+  if self:draw(2) == 1 then here:wait(s) else event:synchronize() end
+  self:add(t * 0.5)
+end
+
+local function inner(t) return t:tanh() * 0.5 + t end
+
+-- Runs program number `seed`; `scale` changes its numbers, `world` lasts. Returns what a caller can
+-- see: values, and numbers and messages.
+local function run(seed, inputs, scale, list, world)
+  local p = setmetatable({seed = seed * 2 + 1, scale = scale, kept = {}, values = {}, notes = {},
+    world = world, inner = world.inner, streams = world.streams}, program)
+  world.notes, world.kept = p.notes, p.kept
   p.rows, p.columns = table.unpack(inputs[1].shape)
   p.grad = p:draw(3) == 1
   for k, t in ipairs(inputs) do
-    p.values[k] = p.grad and t:detach():requires_grad_() or t:clone()
+    p.values[k] = p.grad and t:clone():requires_grad_() or t:clone()
   end
   local leaves = {table.unpack(p.values)}
   for _ = 1, 4 + p:draw(24) do
-    p:one(list)(p, p:value(), p:value())
+    local from = world.wild and p:draw(3) == 1 and wild or list
+    p:one(from)(p, p:value(), p:value())
     if #p.values < 2 then p:add(inputs[1]) end
   end
-  local seen = {p.values[#p.values], table.unpack(p.kept)}
+  local seen = {p.values[#p.values]}
   if p.grad then
     local loss = p.values[#p.values]:sum()
-    if loss.requires_grad then loss:backward() end
+    if loss.requires_grad then p:try(function() loss:backward() end) end
     for _, leaf in ipairs(leaves) do seen[#seen + 1] = leaf.grad end
   end
   return seen
@@ -130,25 +211,63 @@ local function same(a, b, exact)
   return bits:logical_or(off:le(1e-3 * (1 + most))):all():item()
 end
 
+local function same_note(a, b, exact)
+  if exact or type(a) ~= "number" or type(b) ~= "number" then return a == b or a ~= a and b ~= b end
+  return a == b or a ~= a and b ~= b or math.abs(a - b) <= 0.02 * (1 + math.abs(a))
+end
+
+-- Compares two lists of tensors, or of notes.
+local function compare(what, want, got, equal, exact)
+  assert(#want == #got, ("%s: %d values and %d"):format(what, #want, #got))
+  for k in ipairs(want) do
+    if not equal(want[k], got[k], exact) then
+      error(("%s: value %d differs: %s and %s"):format(what, k, tostring(want[k]),
+        tostring(got[k])))
+    end
+  end
+end
+
+local function draw_inputs(shape, device)
+  return {flare.randn(shape, {device = device}), flare.randn(shape, {device = device})}
+end
+
+-- A run, after a seed of its own: whether it ended, and its values or its message.
+local function result(f, seed, ...)
+  flare.manual_seed(seed)
+  local ok, seen = pcall(f, seed, ...)
+  return ok and seen or {}, ok and "" or tostring(seen)
+end
+
 --- Runs programs at once and compiled, each for several times, and raises where results differ:
 -- in bits if `exact`, else by more than rounding explains.
-function M.check(device, count, exact, first)
-  for seed = first or 1, (first or 1) + count - 1 do
+-- @param o `first`: the first program, 1; `wild`: with what Lua and autograd may do beside the
+-- operators; `streams`: a list of streams of the device that programs use, too
+function M.check(device, count, exact, o)
+  o = o or {}
+  local first = o.first or 1
+  for seed = first, first + count - 1 do
     flare.manual_seed(seed)
     local shape = {3 + seed % 5, 4 + seed % 7}
-    local inputs = {flare.randn(shape, {device = device}), flare.randn(shape, {device = device})}
+    local usual = draw_inputs(shape, device)
+    local other = draw_inputs({shape[1] + 1, shape[2] + 2}, device)
     local compiled = flare.compile(run, {exact = exact})
     local list = exact and steps or smooth
-    for turn = 1, 4 do
-      local scale = turn < 4 and 1 or 1.25
-      local want, got = run(seed, inputs, scale, list), compiled(seed, inputs, scale, list)
-      assert(#want == #got, "program " .. seed .. " gives another number of values")
-      for k in ipairs(want) do
-        if not same(want[k], got[k], exact) then
-          error(("program %d, run %d: value %d differs: %s and %s"):format(seed, turn, k,
-            tostring(want[k]), tostring(got[k])))
-        end
-      end
+    local worlds = {}
+    for k = 1, 2 do
+      worlds[k] = {wild = o.wild, streams = o.streams or {},
+        inner = k == 1 and inner or flare.compile(inner, {exact = exact})}
+    end
+    for turn = 1, o.wild and 6 or 4 do
+      local scale = turn == 4 and 1.25 or 1
+      local inputs = turn == 5 and other or usual
+      local want, said = result(run, seed, inputs, scale, list, worlds[1])
+      local got, says = result(compiled, seed, inputs, scale, list, worlds[2])
+      local what = ("program %d, run %d"):format(seed, turn)
+      assert(said == says, ("%s: %q and %q"):format(what, said, says))
+      compare(what, want, got, same, exact)
+      compare(what .. ", kept", worlds[1].kept, worlds[2].kept, same, exact)
+      compare(what .. ", notes", worlds[1].notes, worlds[2].notes, same_note, exact)
+      compare(what .. ", escaped", worlds[1], worlds[2], same, exact)
     end
   end
 end
