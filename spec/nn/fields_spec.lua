@@ -225,6 +225,47 @@ describe("assignment inside plain tables", function()
   end)
 end)
 
+describe("assignment to a module's name", function()
+  local function lists(net) return message(net.parameters, net) end
+
+  it("of what has no parameters is an error for all that lists them", function()
+    for what, value in pairs {["plain tensor"] = flare.ones(1, 3), number = 3, string = "x",
+                              boolean = true} do
+      local net = Net()
+      net.head = value
+      local says = ("Net: 'head' was a module and holds a %s now"):format(what)
+      for _, method in ipairs {"parameters", "state_dict", "modules", "zero_grad"} do
+        assert.match(says, message(net[method], net))
+      end
+      assert.match(says, message(optim.SGD, net, {lr = 1}))
+      assert.match(says, lists(nn.Sequential(net)))
+      assert.match(says, lists(net:clone()))
+    end
+    local list = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
+    list[1] = flare.ones(1, 1)
+    assert.match("Sequential: '1' was a module and holds a plain tensor now", lists(list))
+    local dict = nn.ModuleDict {a = nn.Linear(1, 1)}
+    dict.a = flare.ones(1)
+    assert.match("ModuleDict: 'a' was a module", lists(dict))
+  end)
+
+  it("takes a parameter, and nil, false and functions that remove it", function()
+    local net = Net()
+    net.head = net:param(flare.ones(1, 3))
+    assert.match("head", names(net:named_parameters()))
+    assert.equal(3, net.head.shape[2])
+    for _, value in ipairs {false, function(x) return x end} do
+      local other = Net()
+      other.head = value
+      assert.is_nil(names(other:named_parameters()):find "head")
+    end
+    net = Net()
+    net.head = nil
+    net.head = flare.ones(1, 3) -- a constant now
+    assert.is_nil(names(net:named_parameters()):find "head")
+  end)
+end)
+
 describe("the order of names", function()
   it("is that of assignment for all that lists them", function()
     local net = Net()

@@ -113,6 +113,12 @@ function M.assign(module, key, value)
                               or "list")
     end
     place(module, key, value)
+    local modules = rawget(module, "_modules")
+    if walk.is_module(value) then
+      walk.private(module, "_modules")[key] = true
+    elseif modules then
+      modules[key] = nil
+    end
     if kind then return walk.hold(module, key, value, kind) end
   elseif was then
     refuse(module, key, value, was)

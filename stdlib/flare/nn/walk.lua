@@ -3,7 +3,8 @@
 -- A module's own parameters and buffers are not fields of its table but of the table `_tensors`, so
 -- that __newindex sees every assignment to their names (fields.lua). Private fields: `_marks`, the
 -- kind of a tensor by its id; `_kinds`, the kind of each name in `_tensors`; `_order`, when each
--- name was first assigned; `_inner`, the parameters and buffers found in plain tables.
+-- name was first assigned; `_modules`, the names that were first assigned a module; `_inner`, the
+-- parameters and buffers found in plain tables.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
@@ -128,6 +129,27 @@ local function inner_kind(owner, holder, key, value, name)
   return kind
 end
 
+-- The parameters of a module are lost when a value without parameters takes its name. nil and false
+-- remove a module, and a function may compute in its place.
+local function check_replaced(module, key, value)
+  local kind = type(value)
+  if is_tensor(value) then
+    kind = "plain tensor"
+  elseif kind ~= "number" and kind ~= "string" and value ~= true then
+    return
+  end
+  fail("%s: '%s' was a module and holds a %s now; to remove the module, assign nil first; for a "
+    .. "parameter in its place: layer.%s = layer:param(tensor)", getmetatable(module).__name, key,
+    kind, key)
+end
+
+local function check_modules(module)
+  for key in next, rawget(module, "_modules") or {} do
+    local value = rawget(module, key)
+    if not (is_tensor(value) and M.kind(module, value)) then check_replaced(module, key, value) end
+  end
+end
+
 -- A module's own field, or nil: its kind and the table that holds it.
 local function own_kind(module, key, value)
   local tensors = rawget(module, "_tensors")
@@ -135,6 +157,7 @@ local function own_kind(module, key, value)
     return rawget(module, "_kinds")[key], tensors
   end
   local kind = M.kind(module, value)
+  if not kind and math.type(key) == "integer" then check_replaced(module, key, value) end
   if not kind then return end
   M.hold(module, key, value, kind) -- became one after it was assigned
   return kind, rawget(module, "_tensors")
@@ -147,6 +170,7 @@ local function descend(state, owner, holder, prefix, depth)
   end
   local is_own = rawequal(owner, holder)
   local tensors = is_own and rawget(holder, "_tensors")
+  if is_own then check_modules(owner) end
   for _, key in ipairs(sorted_keys(holder, is_own, state.alphabetical)) do
     local value = rawget(holder, key)
     if value == nil and tensors then value = rawget(tensors, key) end
