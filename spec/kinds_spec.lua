@@ -126,7 +126,7 @@ describe("a file of another kind", function()
     end)
   end
 
-  it("is named by the readers of arrays and models, too", function()
+  it("is named by the readers of arrays, models, texts and tables, too", function()
     local pytorch = put("x.pt", member "a/data.pkl")
     local page = put("page", "<html><body>not found</body></html>")
     for load, says in pairs {
@@ -140,6 +140,11 @@ describe("a file of another kind", function()
       assert.is_nil(none)
       assert.is_truthy(message:find("an HTML page", 1, true), message)
     end
+    for _, load in ipairs {flare.data.idx.read, flare.data.csv, flare.data.text.read,
+                           flare.data.text.load} do
+      assert.match("the file is a PyTorch file", select(2, load(pytorch)))
+    end
+    assert.match("the file is an HTML page", select(2, flare.data.idx.read(page)))
     local path = folder .. "/real.npz"
     assert(flare.save(path, {x = flare.ones(2)}))
     assert.match("flare.io.npz.load", select(2, flare.io.npy.load(path)))

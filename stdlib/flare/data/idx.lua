@@ -1,6 +1,7 @@
 --- The IDX format of MNIST and similar data sets, plain or gzipped: magic number, sizes, big-endian
 -- data.
 local core = require "flare.core"
+local kind_of = require "flare.io.kind"
 
 local M = {}
 
@@ -31,7 +32,8 @@ function M.read(path)
   if #text < 4 then return bad("not an idx file: %d bytes, the magic needs 4", #text) end
   local zero1, zero2, code, ndim = text:byte(1, 4)
   if zero1 ~= 0 or zero2 ~= 0 then
-    return bad("not an idx file: it begins with %02x %02x, not with 00 00", zero1, zero2)
+    return bad("not an idx file: it begins with %02x %02x, not with 00 00%s", zero1, zero2,
+               kind_of.hint(text:sub(1, kind_of.BYTES), path))
   end
   local kind = types[code]
   if not kind then return bad("unknown idx type 0x%02x", code) end

@@ -1,5 +1,6 @@
 --- Texts as tensors of token ids, one for each character.
 local core = require "flare.core"
+local kind = require "flare.io.kind"
 local options = require "flare.options"
 local Vocabulary = require "flare.data.vocabulary"
 
@@ -12,7 +13,8 @@ function M.read(path)
   if not text then return nil, message end
   if #text == 0 then return nil, ("%s: the file is empty"):format(path) end
   if text:sub(1, 4096):find("\0", 1, true) then
-    return nil, ("%s: not a text: it has zero bytes"):format(path)
+    return nil, ("%s: not a text: it has zero bytes%s"):format(path,
+      kind.hint(text:sub(1, kind.BYTES), path))
   end
   return text
 end
