@@ -295,6 +295,15 @@ struct fl_backend {
    * the sequence number that it was recorded with */
   fl_status (*exec_launch)(fl_backend *b, fl_graph_exec *e, uint64_t seq);
   void (*exec_free)(fl_backend *b, fl_graph_exec *e); /* waits for it */
+  /* Changing a graph; both NULL: that cannot be. While it is `on`, a launch on
+   * the graph's stream does not run, but takes the place of the one that the
+   * graph has with the same sequence number, with the kernels of that one; it
+   * fails with EUNSUPPORTED if it cannot, and the graph must not be run any
+   * more. Runs that have been queued are not affected. */
+  fl_status (*exec_update)(fl_backend *b, fl_graph_exec *e, bool on);
+  /* Whether the launch of that number can never be changed: it has work of
+   * another library, or copies */
+  bool (*exec_fixed)(fl_backend *b, const fl_graph_exec *e, uint64_t seq);
 };
 
 /* --- the backends that come with the library --- */

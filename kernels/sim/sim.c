@@ -232,6 +232,8 @@ fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
       .capture_end = fl_sim_capture_end,
       .exec_launch = fl_sim_exec_launch,
       .exec_free = fl_sim_exec_free,
+      .exec_update = fl_sim_exec_update,
+      .exec_fixed = fl_sim_exec_fixed,
   };
   *b = &s->table;
   return FL_OK;

@@ -35,6 +35,7 @@ struct fl_stream {
   fl_sim_task *head, *tail;
   uint64_t queued, done;  /* tasks */
   fl_graph_exec *capture; /* gets launches instead of the queue, or NULL */
+  fl_graph_exec *update;  /* launches change it, or NULL */
   /* the first failure that is not reported yet; EFAULT stays */
   atomic_bool failed;
   fl_status status;
@@ -86,6 +87,8 @@ fl_status fl_sim_capture_end(fl_backend *b, int device, fl_stream *s,
                              fl_graph_exec **exec);
 fl_status fl_sim_exec_launch(fl_backend *b, fl_graph_exec *e, uint64_t seq);
 void fl_sim_exec_free(fl_backend *b, fl_graph_exec *e);
+fl_status fl_sim_exec_update(fl_backend *b, fl_graph_exec *e, bool on);
+bool fl_sim_exec_fixed(fl_backend *b, const fl_graph_exec *e, uint64_t seq);
 /* With the lock: returns when all that is queued anywhere has run. */
 void fl_sim_wait_all(fl_sim *s);
 void fl_sim_streams_close(fl_sim *s);

@@ -295,6 +295,26 @@ static fl_status move_view(fl_sim *sim, const fl_launch *l, fl_view *to,
                   what, k + 1, l->device);
 }
 
+/* t takes the place of the launch of its number. */
+static fl_status graph_change(fl_graph_exec *e, fl_sim_task *t) {
+  fl_sim_task **at = &e->first;
+  while (*at && (*at)->launch.seq != t->launch.seq)
+    at = &(*at)->next;
+  fl_sim_task *old = *at;
+  if (!old || old->kernel != t->kernel) {
+    fl_status s = fli_fail(FL_EUNSUPPORTED, "%s: the graph has no such launch",
+                           t->launch.op);
+    free(t);
+    return s;
+  }
+  t->next = old->next;
+  *at = t;
+  if (e->last == old)
+    e->last = t;
+  free(old);
+  return FL_OK;
+}
+
 fl_status fl_sim_launch(fl_backend *b, fl_kernel k, const fl_launch *l) {
   fl_sim *sim = b->state;
   size_t views = (size_t)(l->n_in + l->n_out);
@@ -329,6 +349,11 @@ fl_status fl_sim_launch(fl_backend *b, fl_kernel k, const fl_launch *l) {
   }
   pthread_mutex_lock(&sim->lock);
   fl_stream *s = stream_of(sim, l->device, l->stream);
+  if (s && s->update) {
+    status = graph_change(s->update, t);
+    pthread_mutex_unlock(&sim->lock);
+    return status;
+  }
   if (s && s->capture) {
     *(s->capture->last ? &s->capture->last->next : &s->capture->first) = t;
     s->capture->last = t;
@@ -649,6 +674,22 @@ fl_status fl_sim_exec_launch(fl_backend *b, fl_graph_exec *e, uint64_t seq) {
     status = stream_queue(e->stream, t);
   pthread_mutex_unlock(&sim->lock);
   return status;
+}
+
+/* Runs that are queued use the launches as they are. */
+fl_status fl_sim_exec_update(fl_backend *b, fl_graph_exec *e, bool on) {
+  fl_sim *sim = b->state;
+  pthread_mutex_lock(&sim->lock);
+  if (on)
+    wait_for(e->stream, e->stream->queued);
+  e->stream->update = on ? e : NULL;
+  pthread_mutex_unlock(&sim->lock);
+  return FL_OK;
+}
+
+bool fl_sim_exec_fixed(fl_backend *b, const fl_graph_exec *e, uint64_t seq) {
+  (void)b, (void)e, (void)seq;
+  return false;
 }
 
 void fl_sim_exec_free(fl_backend *b, fl_graph_exec *e) {

@@ -215,8 +215,8 @@ static void in_turns(trial *t, const int *close, int n, int turns, int count) {
  */
 bool flc_may_measure(const fl_launch *l) {
   int capturing = 0;
-  return !flc_deterministic() &&
-         flc_cu->StreamIsCapturing(flc_stream_of(l), &capturing) ==
+  return !flc_deterministic() && !l->stream->update &&
+         flc_cu->StreamIsCapturing(l->stream->handle, &capturing) ==
              CUDA_SUCCESS &&
          capturing == CU_STREAM_CAPTURE_STATUS_NONE;
 }

@@ -556,6 +556,8 @@ static void host_free(fl_backend *b, void *memory) {
 /* --- launching --- */
 
 fl_status flc_name_launch(fl_stream *s, const flc_name *name) {
+  if (s->update)
+    return FL_OK;
   if (s->capture)
     return flc_capture_name(s->capture, name);
   s->names[name->seq % FLC_NAMES] = *name;
@@ -579,6 +581,15 @@ static fl_status backend_launch(fl_backend *b, fl_kernel k,
     status = flc_enter(s->device, &before);
   if (status)
     return status;
+  if (s->update) {
+    status = flc_update_begin(s->update, l.seq);
+    if (status == FL_OK)
+      status = k(&l);
+    if (status == FL_OK)
+      status = flc_update_end(s->update);
+    flc_leave(s->device, before);
+    return status;
+  }
   status = k(&l);
   if (status == FL_OK && s->capture)
     status = flc_capture_check(s, l.op);
@@ -647,6 +658,8 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .capture_end = flc_capture_end,
       .exec_launch = flc_exec_launch,
       .exec_free = flc_exec_free,
+      .exec_update = flc_exec_update,
+      .exec_fixed = flc_exec_fixed,
   };
   flc_precompile_open();
   *out = &c->base;

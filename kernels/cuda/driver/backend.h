@@ -41,6 +41,7 @@ struct fl_stream {
   unsigned turn;
   flc_name names[FLC_NAMES];
   fl_graph_exec *capture; /* gets the launches now, or NULL */
+  fl_graph_exec *update;  /* launches change it now, or NULL */
   uint64_t last, done;    /* launches: the last one, the last that is known to
                              have run */
   bool left;              /* a wait was interrupted: what runs may never end */
@@ -97,6 +98,26 @@ fl_status flc_capture_end(fl_backend *b, int device, fl_stream *s,
                           fl_graph_exec **exec);
 fl_status flc_exec_launch(fl_backend *b, fl_graph_exec *e, uint64_t seq);
 void flc_exec_free(fl_backend *b, fl_graph_exec *e);
+fl_status flc_exec_update(fl_backend *b, fl_graph_exec *e, bool on);
+bool flc_exec_fixed(fl_backend *b, const fl_graph_exec *e, uint64_t seq);
+/* A kernel as flc_run launches it. */
+typedef struct flc_node {
+  CUgraphNode handle;
+  const flc_function *f;
+  unsigned x, y, z, block, shared;
+  size_t at, bytes; /* its arguments */
+} flc_node;
+/* It has been captured. */
+fl_status flc_capture_node(fl_graph_exec *e, const flc_node *n,
+                           const void *args);
+/* What the launch has captured may not be changed. */
+void flc_capture_fix(fl_graph_exec *e);
+/* The launch begins to change the graph; its next kernel; and it has ended. */
+fl_status flc_update_begin(fl_graph_exec *e, uint64_t seq);
+fl_status flc_update_node(fl_graph_exec *e, const flc_node *n,
+                          const void *args);
+fl_status flc_update_end(fl_graph_exec *e);
+fl_status flc_update_fails(fl_graph_exec *e);
 /* Fails if the stream is captured, and the capture with it: what `op` (NULL: no
  * operator) is about to do waits for the device or uses the host's memory. */
 fl_status flc_capture_waits(fl_stream *s, const char *op);

@@ -39,8 +39,16 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
   /* one parameter, wherever its alignment has put it; its size the driver knows
    * from the image */
   void *params[] = {(void *)(uintptr_t)args};
-  (void)bytes;
   unsigned x = g.x ? g.x : 1, y = g.y ? g.y : 1, z = g.z ? g.z : 1;
+  flc_node node = {.f = f,
+                   .x = x,
+                   .y = y,
+                   .z = z,
+                   .block = g.block,
+                   .shared = g.shared,
+                   .bytes = bytes};
+  if (l->stream->update)
+    return flc_update_node(l->stream->update, &node, args);
   CUresult e;
   if (g.cluster > 1 || g.together) {
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE};
@@ -56,6 +64,8 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
   } else
     e = flc_cu->LaunchKernel(f->handle, x, y, z, g.block, 1, 1, g.shared,
                              l->stream->handle, params, NULL);
+  if (e == CUDA_SUCCESS && l->stream->capture)
+    return flc_capture_node(l->stream->capture, &node, args);
   return e ? flc_failed(d, e, l->op) : FL_OK;
 }
 
@@ -63,7 +73,18 @@ const flc_chip *flc_chip_of(const fl_launch *l) {
   return &l->stream->device->chip;
 }
 
+/* The launch does what is no kernel of flc_run; a graph that is being changed
+ * must not have it. */
+static fl_status launch_other(const fl_launch *l) {
+  if (l->stream->update)
+    return flc_update_fails(l->stream->update);
+  if (l->stream->capture)
+    flc_capture_fix(l->stream->capture);
+  return FL_OK;
+}
+
 CUstream flc_stream_of(const fl_launch *l) {
+  launch_other(l);
   return l->stream->handle;
 }
 
@@ -73,8 +94,9 @@ flc_fault flc_fault_of(const fl_launch *l) {
 
 fl_status flc_copy(const fl_launch *l, void *to, const void *from,
                    size_t bytes) {
-  if (bytes == 0)
-    return FL_OK;
+  fl_status s = bytes ? launch_other(l) : FL_OK;
+  if (s || bytes == 0)
+    return s;
   FLC_TRY(l->stream->device,
           flc_cu->MemcpyDtoDAsync((uintptr_t)to, (uintptr_t)from, bytes,
                                   l->stream->handle),
@@ -83,8 +105,9 @@ fl_status flc_copy(const fl_launch *l, void *to, const void *from,
 }
 
 fl_status flc_zero(const fl_launch *l, void *p, size_t bytes) {
-  if (bytes == 0)
-    return FL_OK;
+  fl_status s = bytes ? launch_other(l) : FL_OK;
+  if (s || bytes == 0)
+    return s;
   FLC_TRY(l->stream->device,
           flc_cu->MemsetD8Async((uintptr_t)p, 0, bytes, l->stream->handle),
           l->op);

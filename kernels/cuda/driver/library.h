@@ -10,6 +10,16 @@ typedef int CUmemAllocationGranularity_flags;
 typedef int CUstreamCaptureStatus, CUstreamCaptureMode;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUkern_st *CUkernel;
+typedef struct CUDA_KERNEL_NODE_PARAMS {
+  CUfunction func;
+  unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
+      sharedMemBytes;
+  void **kernelParams, **extra;
+  CUkernel kern;
+  CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
 typedef uint64_t CUmemGenericAllocationHandle;
 typedef int nvrtcResult;
 typedef struct nvrtcProgram_ *nvrtcProgram;

@@ -4,7 +4,8 @@
  * file that gets the names of what is launched, FAKE_MAJOR and FAKE_MINOR its
  * compute capability (9.0), FAKE_SHARED the bytes of shared memory that a block
  * may ask for. FAKE_LAUNCHED gets "graph" when one is launched, then the names
- * of its launches. A call that breaks a capture makes it fail as a driver does,
+ * of its launches, and "set" with a kernel's name when one of a graph changes.
+ * A call that breaks a capture makes it fail as a driver does,
  * and so does a launch of the kernel FAKE_BREAKS.
  * A program that waits for what never ends, other than by asking,
  * is stopped with status 99. */
@@ -74,6 +75,20 @@ static CUresult add(node n) {
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
   (void)stream;
   *status = captured ? 1 + invalidated : 0;
+  return broken;
+}
+
+/* A node is its number, from 1. */
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream,
+                                   CUstreamCaptureStatus *status, uint64_t *id,
+                                   CUgraph *graph, const CUgraphNode **last,
+                                   size_t *n_last) {
+  static CUgraphNode node;
+  (void)stream, (void)id, (void)graph;
+  *status = captured ? 1 + invalidated : 0;
+  node = (CUgraphNode)(uintptr_t)(captured ? captured->n : 0);
+  *last = &node;
+  *n_last = node != NULL;
   return broken;
 }
 
@@ -357,7 +372,19 @@ static void note(const char *name) {
   }
 }
 
+/* Nothing is asked of kernels: they cost nothing. */
+static bool is_quiet(void) {
+  static int quiet = -1;
+  if (quiet < 0)
+    quiet = !getenv("FAKE_LAUNCHED") && !getenv("FAKE_FAULT") &&
+            !getenv("FAKE_HANG") && !getenv("FAKE_SHARED") &&
+            !getenv("FAKE_BREAKS");
+  return quiet;
+}
+
 static CUresult launch(CUfunction function, unsigned shared) {
+  if (is_quiet() && !captured)
+    return broken;
   const char *name = (const char *)function, *fault = getenv("FAKE_FAULT"),
              *hang = getenv("FAKE_HANG"),
              *code = fault ? strchr(fault, ':') : 0;
@@ -392,13 +419,32 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
   return launch(function, config->sharedMemBytes);
 }
 
+/* Says "set" and the kernel's name. */
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                           const CUDA_KERNEL_NODE_PARAMS *p) {
+  graph *g = (graph *)(void *)exec;
+  uintptr_t k = (uintptr_t)node;
+  char text[300];
+  if (is_quiet())
+    return broken;
+  if (k == 0 || k > (uintptr_t)g->n || !g->nodes[k - 1].name ||
+      strcmp(g->nodes[k - 1].name, (const char *)p->func) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  snprintf(text, sizeof text, "set %s", (const char *)p->func);
+  note(text);
+  return broken;
+}
+
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   const graph *g = (const graph *)(void *)exec;
   if (captured)
     return breaks_capture();
-  note("graph");
+  if (!is_quiet())
+    note("graph");
   for (int i = 0; i < g->n && !broken; i++) {
     const node *n = &g->nodes[i];
+    if (n->name && is_quiet())
+      continue;
     if (n->name)
       launch((CUfunction)(void *)n->name, n->shared);
     else if (n->from)
