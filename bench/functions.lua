@@ -2,7 +2,7 @@
 -- used even where it does not win; microseconds a call, the least of many rounds that alternate.
 -- `flare bench/functions.lua [ROUNDS [NAME...]]`; bench/peers/functions.py has them in PyTorch.
 local flare = require "flare"
-local rounds = tonumber(arg[1]) or 30
+local rounds = tonumber(arg[1]) or 300
 local wanted = {table.unpack(arg, 2)}
 
 local function softmax(x)
@@ -87,7 +87,7 @@ local function measure(make, f, n, m)
     for _ = 1, 30 do way(table.unpack(operands)) end
     least[k] = time(10, way, table.unpack(operands))
   end
-  local calls = math.max(1, 2000 / least[1] // 1 | 0)
+  local calls = math.max(1, 200 / least[1] // 1 | 0) -- short enough not to be interrupted
   for _ = 1, rounds do
     for k, way in ipairs(ways) do
       least[k] = math.min(least[k], time(calls, way, table.unpack(operands)))

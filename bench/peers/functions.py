@@ -9,7 +9,7 @@ import torch
 
 torch.set_num_threads(2)
 torch.set_grad_enabled(False)
-rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 300
 wanted = sys.argv[2:]
 random = torch.randn
 
@@ -120,7 +120,7 @@ for shape in (64, 128), (1024, 1024):
             for _ in range(30):
                 way(*operands)
             least.append(measure(10, way, operands))
-        calls = max(1, int(2000 / least[0]))
+        calls = max(1, int(200 / least[0]))
         for _ in range(rounds):
             for k, way in enumerate(ways):
                 least[k] = min(least[k], measure(calls, way, operands))

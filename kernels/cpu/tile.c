@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE  16384 /* elements a thread takes at a time */
-#define PARTED 64    /* rows that columns sum in their own type */
+#define PIECE        16384 /* elements a thread takes at a time */
+#define PIECE_CYCLES 6000  /* that are worth a thread's while */
+#define PARTED       64    /* rows that columns sum in their own type */
 
 typedef struct nest { /* one launch, the same for all threads */
   const fl_launch *l;
@@ -400,22 +401,34 @@ static void nest_start(nest_run *r, const nest *e, char *cache) {
   run_steps(r, &n->once);
 }
 
+static int64_t least_of(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
 /* The rows of a chunk. */
 static void seek_chunk(nest_run *r, int64_t chunk) {
   const fl_nest_plan *n = r->e->n;
-  int64_t tile = chunk % n->outer_tiles, *from = n->across ? &r->q0 : &r->p0,
-          *count = n->across ? &r->qn : &r->pn,
-          size = n->across ? n->nq : n->np;
+  int64_t tile = chunk % n->outer_tiles;
   chunk /= n->outer_tiles;
-  *from = tile * n->width;
-  *count = size - *from < n->width ? size - *from : n->width;
+  r->p0 = r->q0 = 0;
+  if (!n->inner) {
+    r->p0 = tile / n->row_tiles * n->bp;
+    r->q0 = tile % n->row_tiles * n->bq;
+    r->qn = least_of(n->nq - r->q0, n->bq);
+    r->pn = least_of(n->np - r->p0, n->bp);
+  } else if (n->across) {
+    r->q0 = tile * n->bq;
+    r->qn = least_of(n->nq - r->q0, n->bq);
+  } else {
+    r->p0 = tile * n->bp;
+    r->pn = least_of(n->np - r->p0, n->bp);
+  }
   for (int k = n->n_outer - 1; k >= 0; k--) {
     r->at[k] = chunk % n->loop[k];
     chunk /= n->loop[k];
   }
   for (int k = n->n_outer; k < n->n_loops; k++)
     r->at[k] = 0;
-  *(n->across ? &r->p0 : &r->q0) = 0;
   set_block(r);
 }
 
@@ -438,6 +451,10 @@ static void run_blocks(nest_run *r, int phase, int64_t begin, int64_t end) {
   r->buffers = r->slots;
   r->room = n->room;
   r->done = 0;
+  if (!n->inner) {
+    run_steps(r, &n->block[phase]);
+    return;
+  }
   for (int64_t i = begin; i < end; i++) {
     int64_t pass = n->passes == n->tiles ? 0 : i / n->tiles;
     *from = (i - pass * n->tiles) * cut;
@@ -487,10 +504,37 @@ static void run_last(nest_run *r) {
     run_steps(r, last);
 }
 
+static uint64_t clock_cycles(void) {
+#ifdef __x86_64__
+  return __builtin_ia32_rdtsc();
+#else
+  return 0;
+#endif
+}
+
+/* Keeps the least that a chunk has taken, for the launches to come. */
+static void note_cycles(const nest *e, uint64_t begun, int64_t chunks) {
+  uint32_t *known = (uint32_t *)(uintptr_t)&e->n->cycles,
+           old = __atomic_load_n(known, __ATOMIC_RELAXED);
+  uint64_t took = (clock_cycles() - begun) / (uint64_t)chunks + 1;
+  if (begun && took < UINT32_MAX && (!old || took < old))
+    __atomic_store_n(known, (uint32_t)took, __ATOMIC_RELAXED);
+}
+
+/* Chunks that are worth a thread's while. */
+static int64_t chunk_grain(const nest *e) {
+  const fl_nest_plan *n = e->n;
+  uint32_t cycles = __atomic_load_n(&n->cycles, __ATOMIC_RELAXED);
+  int64_t cost = n->passes * n->bp * n->bq,
+          grain = cycles ? PIECE_CYCLES / cycles : PIECE / (cost ? cost : 1);
+  return grain > 1 ? grain : 1;
+}
+
 static void whole_chunks(void *context, int64_t begin, int64_t end) {
   const nest *e = context;
   nest_run r;
   char cache[e->n->cache + 64];
+  uint64_t begun = clock_cycles();
   nest_start(&r, e, cache + (-(uintptr_t)cache & 63));
   for (int64_t chunk = begin; chunk < end; chunk++) {
     seek_chunk(&r, chunk);
@@ -502,6 +546,7 @@ static void whole_chunks(void *context, int64_t begin, int64_t end) {
     }
     run_last(&r);
   }
+  note_cycles(e, begun, end - begin);
 }
 
 /* --- chunks in segments, phase by phase --- */
@@ -646,7 +691,6 @@ FL_KERNEL(tile) {
     e.out_size[k] = (int64_t)fl_dtype_size(l->out[t->stores[k].operand].dtype);
   if (n->segments > 1)
     return in_segments(&e);
-  int64_t cost = n->passes * n->bp * n->bq, grain = PIECE / (cost ? cost : 1);
-  fl_cpu_parallel(l, n->chunks, grain > 1 ? grain : 1, whole_chunks, &e);
+  fl_cpu_parallel(l, n->chunks, chunk_grain(&e), whole_chunks, &e);
   return FL_OK;
 }

@@ -4,8 +4,11 @@
 
 #include <string.h>
 
-#define SEGMENT 16384 /* elements of a cut of a chunk */
+#define SEGMENT 65536 /* instructions of a cut of a chunk */
+#define LEAST   4     /* of an element, besides its own */
 #define FEW     64    /* chunks that are cut */
+#define SMALL   1024  /* elements of a block, if there are fewer blocks than */
+#define PARTS   8
 
 /* --- the nest: dims, axes, blocks --- */
 
@@ -139,15 +142,16 @@ static void cut_blocks(maker *m, int64_t most) {
     *(in ? &inner : &outer) *= m->shape[d];
     n->loop[n->n_loops++] = m->shape[d];
   }
-  n->bq = even_cut(n->nq, most < FL_NEST_ROW ? most : FL_NEST_ROW);
+  n->bq = even_cut(n->nq, n->inner && most > FL_NEST_ROW ? FL_NEST_ROW : most);
   n->bp = n->bq < n->nq && !n->across ? 1 : even_cut(n->np, most / n->bq);
   int64_t tp = fl_ceil_div(n->np, n->bp), tq = fl_ceil_div(n->nq, n->bq);
-  n->tiles = n->across ? tp : tq;
-  n->outer_tiles = n->across ? tq : tp;
+  n->tiles = !n->inner ? 1 : n->across ? tp : tq;
+  n->outer_tiles = tp * tq / n->tiles;
+  n->row_tiles = tq;
   n->width = n->across ? n->bq : n->bp;
   n->chunks = outer * n->outer_tiles;
   n->passes = inner * n->tiles;
-  n->segment = SEGMENT / (n->bp * n->bq);
+  n->segment = SEGMENT / ((m->p->n_instr + LEAST) * n->bp * n->bq);
   n->segment = n->segment > 1 ? n->segment : 1;
   n->segments = n->chunks < FEW && n->passes >= 2 * n->segment
                     ? fl_ceil_div(n->passes, n->segment)
@@ -498,6 +502,7 @@ fl_status FL_CPU(nest_plan)(const fl_launch *l, const uint64_t *over,
   m.first = m.p->n_in + m.p->n_const;
   m.values = m.first + m.p->n_instr;
   n->across = false;
+  n->cycles = 0;
   memcpy(n->over, over, (size_t)t->n_stores * sizeof *over);
   for (int k = 0; k < m.p->n_in; k++)
     m.leaf[k] = t->leaves[k].at;
@@ -506,7 +511,11 @@ fl_status FL_CPU(nest_plan)(const fl_launch *l, const uint64_t *over,
   find_constants(&m);
   merge_dims(&m);
   choose_axes(&m);
-  int64_t most = FL_NEST_BLOCK;
+  int64_t most = FL_NEST_BLOCK, all = 1;
+  for (int d = 0; d < m.n_dims; d++)
+    all *= m.shape[d];
+  while (most > SMALL && most * PARTS > all) /* work for several threads */
+    most /= 2;
   for (; most >= 16; most /= 2) {
     plan_blocks(&m, most);
     if (m.too_long || n->arena <= FL_NEST_ARENA)

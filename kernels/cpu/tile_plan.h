@@ -4,7 +4,8 @@
  * Elements are computed in blocks of up to bp x bq, along two dims of the nest,
  * the axes P and Q, with the elements of one p side by side. The other dims are
  * loops around the blocks. A chunk is a block of rows: reductions run along Q
- * within the rows of P, or, if `across`, along P for the columns of Q. */
+ * within the rows of P, or, if `across`, along P for the columns of Q. Without
+ * reduced dims each block is a chunk. */
 #ifndef FL_CPU_TILE_PLAN_H
 #define FL_CPU_TILE_PLAN_H
 
@@ -12,7 +13,7 @@
 #include "machine.h"
 
 #define FL_NEST_BLOCK  4096      /* elements of a block, at most */
-#define FL_NEST_ROW    1024      /* of a row of it */
+#define FL_NEST_ROW    1024      /* of a row of it that is reduced */
 #define FL_NEST_ARENA  (1 << 16) /* bytes of all buffers of a thread */
 #define FL_NEST_CACHE  (1 << 17) /* bytes kept from phase to phase */
 #define FL_NEST_STEPS  2048
@@ -94,7 +95,9 @@ typedef struct fl_nest_plan {
   int64_t chunks, passes, tiles; /* blocks of a chunk: passes, of which `tiles`
                                     are along the inner axis */
   int64_t outer_tiles;           /* chunks along the outer axis */
+  int64_t row_tiles;             /* blocks along Q */
   int64_t segments, segment;     /* passes are cut, if segments > 1 */
+  uint32_t cycles;               /* that a chunk took, at least; 0: not known */
   int phases, n_reduce, n_steps;
   int slots, rows;             /* buffers of blocks, of chunks */
   size_t wide, room, row_room; /* bytes of an element, of a buffer */
