@@ -23,7 +23,7 @@ typedef struct index_table {
 struct fli_sites {
   site *list; /* site n is list[n - 1] */
   char **names;
-  uint32_t n, room, n_names, name_room;
+  uint32_t n, room, n_names, name_room, last; /* last: the name asked for */
   index_table sites, files;
   char text[512];
 };
@@ -99,6 +99,8 @@ static bool grow_table(const struct fli_sites *s, index_table *t, uint32_t n) {
 
 /* The name's number, from 0; UINT32_MAX without memory. */
 static uint32_t intern_name(struct fli_sites *s, const char *file) {
+  if (s->last < s->n_names && strcmp(s->names[s->last], file) == 0)
+    return s->last;
   if (!grow_list((void **)&s->names, s->n_names, &s->name_room,
                  sizeof *s->names) ||
       !grow_table(s, &s->files, s->n_names))
@@ -106,7 +108,7 @@ static uint32_t intern_name(struct fli_sites *s, const char *file) {
   uint32_t mask = s->files.n_slots - 1, at = hash_name(file) & mask;
   for (; s->files.slots[at]; at = (at + 1) & mask)
     if (strcmp(s->names[s->files.slots[at] - 1], file) == 0)
-      return s->files.slots[at] - 1;
+      return s->last = s->files.slots[at] - 1;
   char *copy = s->n < MOST_SITES ? strdup(file) : NULL;
   if (!copy)
     return UINT32_MAX;
