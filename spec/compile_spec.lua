@@ -35,6 +35,17 @@ for _, device in ipairs(rows.devices) do
       assert.same({1, 9, 1}, {stats.plans, stats.launches, stats.kernels})
     end)
 
+    it("computes pieces that only a cat reads inside it", function()
+      local function rope(t, cos, sin)
+        local a, b = t:narrow(2, 1, 35), t:narrow(2, 36, 35)
+        return flare.cat({a * cos - b * sin, b * cos + a * sin}, 2)
+      end
+      local cos, sin = x:narrow(2, 1, 35):cos(), x:narrow(2, 1, 35):sin()
+      local f = flare.compile(rope, {exact = true})
+      for _ = 1, 3 do same(rope(x, cos, sin), f(x, cos, sin)) end
+      assert.equal(1, flare.compile_stats(f).kernels)
+    end)
+
     it("gives the same bits when it must be exact", function()
       local f = flare.compile(gelu, {exact = true})
       for _ = 1, 3 do same(gelu(x), f(x)) end

@@ -638,53 +638,33 @@ static void find_over(const fl_launch *l, uint64_t *over) {
   }
 }
 
-static bool plan_fits(const fl_nest_plan *n, const fl_tile *t,
+static bool parts_fit(const fl_nest_parts *x, const fl_tile *t,
                       const uint64_t *over) {
-  return n && memcmp(n->over, over, (size_t)t->n_stores * sizeof *over) == 0;
+  return x && memcmp(x->over, over, (size_t)t->n_stores * sizeof *over) == 0;
 }
 
-/* The plan that the tile has, or one in `fresh`, of which the tile gets a copy
- * if it has none. */
-static fl_status find_plan(const fl_launch *l, fl_nest_plan *fresh,
-                           const fl_nest_plan **plan) {
+/* The plans that the tile has, or else new ones, which become the tile's if it
+ * has none; `own`: the caller frees them. */
+static fl_status find_parts(const fl_launch *l, fl_nest_parts **parts,
+                            bool *own) {
   const fl_tile *t = l->tile;
   uint64_t over[FL_TILE_STORES];
   void *none = NULL;
   find_over(l, over);
-  *plan = __atomic_load_n(t->plan, __ATOMIC_ACQUIRE);
-  if (plan_fits(*plan, t, over))
+  *own = false;
+  *parts = __atomic_load_n(t->plan, __ATOMIC_ACQUIRE);
+  if (parts_fit(*parts, t, over))
     return FL_OK;
-  bool first = !*plan;
-  fl_status s = FL_CPU(nest_plan)(l, over, fresh);
-  if (s)
-    return s;
-  *plan = fresh;
-  size_t bytes = offsetof(fl_nest_plan, steps) +
-                 (size_t)fresh->n_steps * sizeof *fresh->steps;
-  void *kept = first ? malloc(bytes) : NULL;
-  if (!kept)
-    return FL_OK;
-  memcpy(kept, fresh, bytes);
-  if (!__atomic_compare_exchange_n(t->plan, &none, kept, false,
-                                   __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-    free(kept);
-  return FL_OK;
+  fl_status s = FL_CPU(nest_parts)(l, over, parts);
+  *own = s == FL_OK &&
+         !__atomic_compare_exchange_n(t->plan, &none, *parts, false,
+                                      __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  return s;
 }
 
-FL_KERNEL(tile) {
-  const fl_tile *t = l->tile;
-  nest e = {.l = l, .t = t, .p = t->body};
-  const fl_nest_plan *n;
-  fl_nest_plan fresh;
-  for (int i = 0; i < t->n_dims - t->n_inner; i++)
-    if (t->shape[i] == 0)
-      return FL_OK;
-  if (!t->n_stores)
-    return FL_OK;
-  fl_status s = find_plan(l, &fresh, &n);
-  if (s)
-    return s;
-  e.n = n;
+static fl_status run_part(const fl_launch *l, const fl_tile *t,
+                          const fl_nest_plan *n) {
+  nest e = {.l = l, .t = t, .p = t->body, .n = n};
   e.first = e.p->n_in + e.p->n_const;
   e.values = e.first + e.p->n_instr;
   for (int k = 0; k < t->n_stores; k++)
@@ -693,4 +673,24 @@ FL_KERNEL(tile) {
     return in_segments(&e);
   fl_cpu_parallel(l, n->chunks, chunk_grain(&e), whole_chunks, &e);
   return FL_OK;
+}
+
+FL_KERNEL(tile) {
+  const fl_tile *t = l->tile;
+  fl_nest_parts *parts;
+  bool own;
+  for (int i = 0; i < t->n_dims - t->n_inner; i++)
+    if (t->shape[i] == 0)
+      return FL_OK;
+  if (!t->n_stores)
+    return FL_OK;
+  fl_status s = find_parts(l, &parts, &own);
+  for (int k = 0; s == FL_OK && k < parts->n; k++) {
+    const char *at = (const char *)parts;
+    s = run_part(l, parts->whole ? t : (const fl_tile *)(at + parts->tile[k]),
+                 (const fl_nest_plan *)(at + parts->plan[k]));
+  }
+  if (own)
+    free(parts);
+  return s;
 }

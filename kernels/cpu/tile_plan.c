@@ -333,7 +333,7 @@ static void want(maker *m, int v) {
 static void want_row(maker *m, int v, int phase, uint8_t least) {
   fl_nest_plan *n = m->n;
   if (n->vary[v] & FL_VARY_INNER || (n->vary[v] & FL_VARY_ANY) != least ||
-      n->phase[v] != phase || m->made[v] || (v < m->p->n_in && !m->uses[v]))
+      n->phase[v] != phase || m->made[v] || !m->uses[v])
     return;
   m->made[v] = 1;
   if (v < m->p->n_in) {
@@ -427,6 +427,21 @@ static void list_steps(maker *m) {
 
 /* --- all of it --- */
 
+/* Counts a use of v, and what its first one uses. */
+static void use_value(maker *m, int v) {
+  if (m->uses[v]++)
+    return;
+  if (v >= m->first) {
+    const fl_instr *x = &m->p->instrs[v - m->first];
+    for (int j = 0; j < x->n_in; j++)
+      use_value(m, x->in[j]);
+  } else if (v < m->p->n_in) {
+    int of = is_reduce(m, v) ? m->t->leaves[v].source : m->t->leaves[v].mask;
+    if (of >= 0)
+      use_value(m, m->p->out[of]);
+  }
+}
+
 static void find_constants(maker *m) {
   fl_nest_plan *n = m->n;
   for (int k = 0; k < m->p->n_const; k++) {
@@ -439,16 +454,8 @@ static void find_constants(maker *m) {
   for (int v = 0; v < m->values; v++)
     if (fl_dtype_size(fl_program_type(m->p, v)) == 8)
       n->wide = 8;
-  for (int k = 0; k < m->p->n_instr; k++)
-    for (int j = 0; j < m->p->instrs[k].n_in; j++)
-      m->uses[m->p->instrs[k].in[j]]++;
-  for (int x = 0; x < m->p->n_in; x++) {
-    int of = is_reduce(m, x) ? m->t->leaves[x].source : m->t->leaves[x].mask;
-    if (of >= 0)
-      m->uses[m->p->out[of]]++;
-  }
   for (int k = 0; k < m->t->n_stores; k++)
-    m->uses[m->p->out[m->t->stores[k].value]]++;
+    use_value(m, m->p->out[m->t->stores[k].value]);
   for (int x = 0; x < m->p->n_in; x++)
     if (is_reduce(m, x) && m->uses[x])
       n->reduce[n->n_reduce++].leaf = (uint8_t)x;
@@ -495,9 +502,8 @@ static void plan_blocks(maker *m, int64_t most) {
   n->cache = m->cached * (size_t)(n->passes * n->bp * n->bq);
 }
 
-fl_status FL_CPU(nest_plan)(const fl_launch *l, const uint64_t *over,
-                            fl_nest_plan *n) {
-  const fl_tile *t = l->tile;
+fl_status FL_CPU(nest_plan)(const fl_launch *l, const fl_tile *t,
+                            const uint64_t *over, fl_nest_plan *n) {
   maker m = {.l = l, .t = t, .p = t->body, .n = n};
   m.first = m.p->n_in + m.p->n_const;
   m.values = m.first + m.p->n_instr;

@@ -115,9 +115,20 @@ typedef struct fl_nest_plan {
   fl_nest_step steps[FL_NEST_STEPS];
 } fl_nest_plan;
 
-/* For stores over these leaves. */
-fl_status FL_CPU(nest_plan)(const fl_launch *l, const uint64_t *over,
-                            fl_nest_plan *n);
+/* Of tile t, for stores over these leaves. */
+fl_status FL_CPU(nest_plan)(const fl_launch *l, const fl_tile *t,
+                            const uint64_t *over, fl_nest_plan *n);
+
+/* What a tile keeps: a plan for each of its parts, in one block of malloc. */
+#define FL_NEST_PARTS 12
+typedef struct fl_nest_parts {
+  int n;
+  bool whole;                    /* the only part is the tile itself */
+  uint64_t over[FL_TILE_STORES]; /* leaves that lie where it writes */
+  size_t tile[FL_NEST_PARTS], plan[FL_NEST_PARTS]; /* bytes from here */
+} fl_nest_parts;
+fl_status FL_CPU(nest_parts)(const fl_launch *l, const uint64_t *over,
+                             fl_nest_parts **parts);
 
 /* --- tile_reduce.c: accumulators are double, or int64_t for integers --- */
 

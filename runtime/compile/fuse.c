@@ -177,6 +177,8 @@ static void count_uses(fuse *f) {
       int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
       if (slot >= 0)
         f->opaque[slot] |= !can;
+      if (slot >= 0 && k < e->n_in && f->reads[slot] < 2)
+        f->reads[slot]++;
     }
   }
 }
@@ -205,13 +207,13 @@ fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
   fuse *f = fli_malloc(w->rt, sizeof *f);
   size_t slots = w->n_slots, args = w->n_args;
   uint32_t *words = fli_malloc(w->rt, (2 * slots + 2 * args) * sizeof *words +
-                                          3 * slots + w->n + args);
+                                          4 * slots + w->n + args);
   fl_status s = f && words ? FL_OK : FL_ENOMEM;
   if (s == FL_OK) {
     const fl_op *op;
     *f = (fuse){.c = c, .w = w, .p = p, .rt = w->rt};
     memset(words, 0,
-           (2 * slots + 2 * args) * sizeof *words + 3 * slots + w->n + args);
+           (2 * slots + 2 * args) * sizeof *words + 4 * slots + w->n + args);
     f->readers = words;
     f->last = f->readers + slots;
     f->before = f->last + slots;
@@ -219,7 +221,8 @@ fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
     f->writer = (int8_t *)(f->entry_of + args);
     f->opaque = (uint8_t *)f->writer + slots;
     f->needed = f->opaque + slots;
-    bool *needed = (bool *)(f->needed + args);
+    f->reads = f->needed + args;
+    bool *needed = (bool *)(f->reads + slots);
     f->runs = needed + slots;
     memset(f->last, 0xff, slots * sizeof *f->last);
     memset(f->before, 0xff, args * sizeof *f->before);

@@ -77,6 +77,7 @@ typedef struct fuse {
   uint32_t *last;    /* operand that wrote it last, FUSE_NONE */
   int8_t *writer;    /* the open group that writes it, -1 */
   uint8_t *opaque;   /* some launch that is not fused touches it */
+  uint8_t *reads;    /* launches that read it; 2: or more */
   /* of operands that are written */
   uint32_t *before;   /* the one that wrote the slot before */
   uint32_t *entry_of; /* its launch */

@@ -201,14 +201,16 @@ static size_t bytes_since(const fuse *f, const fuse_group *g, int leaves,
   return bytes;
 }
 
+/* A piece that only this launch reads is computed nowhere else then. */
 static bool worth_again(const fuse *f, const fuse_group *g, int slot,
-                        fl_dtype dtype, value_state s) {
+                        fl_dtype dtype, int mask, value_state s) {
   uint32_t now = f->now;
   size_t saved = fl_dtype_size(dtype);
   if (!fli_fuse_stays(f, slot) && !f->opaque[slot])
     saved *= 2; /* it is not even written */
+  bool moved = mask >= 0 && f->reads[slot] == 1 && !fli_fuse_stays(f, slot);
   return g->graph.n - s.nodes <= AGAIN &&
-         bytes_since(f, g, s.leaves, now) <= saved;
+         (moved || bytes_since(f, g, s.leaves, now) <= saved);
 }
 
 /* The element `at` of the slot as launch `def` has written it, computed again
@@ -289,7 +291,7 @@ bool fli_fuse_resolve(fuse *f, int i, int slot, fl_dtype dtype,
     value_state before = value_mark(g);
     uint32_t also = *close;
     if (value_again(f, i, def, at, mask, depth, &also, v) &&
-        worth_again(f, g, slot, dtype, before)) {
+        worth_again(f, g, slot, dtype, mask, before)) {
       *close = also;
       g->inlined = true;
       x.value = *v;
