@@ -84,14 +84,15 @@ static int run(lua_State *L) {
   return finish(L, LUA_OK, 1);
 }
 
-/* compiled(f, exact, first, check): the compiled function, and the userdata
- * that stats() takes. */
+/* compiled(f, exact, first, check, graphs): the compiled function, and the
+ * userdata that stats() takes. */
 static int new_compiled(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  lua_settop(L, 4);
+  lua_settop(L, 5);
   unsigned flags = (lua_toboolean(L, 2) ? FL_COMPILED_EXACT : 0u) |
                    (lua_toboolean(L, 3) ? FL_COMPILED_FIRST : 0u) |
-                   (lua_toboolean(L, 4) ? FL_COMPILED_CHECK : 0u);
+                   (lua_toboolean(L, 4) ? FL_COMPILED_CHECK : 0u) |
+                   (lua_toboolean(L, 5) ? 0u : FL_COMPILED_NO_GRAPHS);
   lua_settop(L, 2);
   compiled *k = fll_newobject(L, FLL_COMPILED, sizeof *k, 0);
   fll_check(L, st, fl_compiled_new(st->rt, flags, &k->c));
@@ -115,11 +116,17 @@ static int compiled_begin(lua_State *L) {
 static int compiled_stats(lua_State *L) {
   fl_compiled_stats s;
   fl_compiled_get(compiled_of(L, 1)->c, &s);
-  lua_createtable(L, 0, 8);
+  lua_createtable(L, 0, 9);
   lua_pushinteger(L, (lua_Integer)s.windows);
   lua_setfield(L, -2, "windows");
   lua_pushinteger(L, (lua_Integer)s.planned);
   lua_setfield(L, -2, "planned");
+  lua_pushinteger(L, (lua_Integer)s.replayed);
+  lua_setfield(L, -2, "replayed");
+  lua_pushinteger(L, s.graphs);
+  lua_setfield(L, -2, "graphs");
+  lua_pushinteger(L, (lua_Integer)s.graph_bytes);
+  lua_setfield(L, -2, "graph_bytes");
   lua_pushinteger(L, s.plans);
   lua_setfield(L, -2, "plans");
   lua_pushinteger(L, s.launches);

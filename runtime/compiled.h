@@ -19,9 +19,10 @@ enum {                        /* how it compiles */
                                  calls at once */
        FL_COMPILED_FIRST = 2, /* makes plans for launches that it sees for the
                                  first time, and keeps to plans: for tests */
-       FL_COMPILED_CHECK = 4  /* runs without the plan as well, and returns
+       FL_COMPILED_CHECK = 4, /* runs without the plan as well, and returns
                                  FL_EFAULT where results differ by more than
                                  rounding; keeps to plans */
+       FL_COMPILED_NO_GRAPHS = 8 /* plans launch their kernels one by one */
 };
 /* `flags`: FL_COMPILED_... To be freed by the caller, before or after the
  * runtime is closed; freed between begin and end, it ends. */
@@ -41,10 +42,13 @@ FL_API fl_status fl_compiled_end(fl_compiled *c);
 FL_API void *fl_tensor_borrow(fl_tensor *t);
 
 typedef struct fl_compiled_stats {
-  uint64_t windows; /* runs of waiting launches so far */
-  uint64_t planned; /* those that a plan ran */
-  uint64_t turn;    /* the last such window */
-  int plans;
+  uint64_t windows;  /* runs of waiting launches so far */
+  uint64_t planned;  /* those that a plan ran */
+  uint64_t replayed; /* those of plans that a graph of launches ran */
+  uint64_t turn;     /* the last such window */
+  int plans, graphs;
+  size_t graph_bytes; /* memory of the graphs of its plans' temporaries, which
+                         those of other functions use, too */
   uint32_t launches, kernels; /* of the plan last used: before, after fusion */
   bool off; /* no window came back, or plans were slower (CPU), so calls run at
                once from now on */

@@ -4,6 +4,7 @@
 #endif
 #include "memory/stream.h"
 #include "tape/tape.h"
+#include "call/graph.h"
 #include "call/window.h"
 #include "compile/compile.h"
 #include "expr/tile.h"
@@ -59,6 +60,7 @@ static const fli_upcalls upcalls = {.drain = fli_lending_drain,
                                     .compose = fli_compose_call,
                                     .graph_apply = fli_graph_apply,
                                     .row_grad = fli_expr_row_grad,
+                                    .spare = fli_graphs_spare,
                                     .flush = fli_window_flush,
                                     .plan = fli_compiled_plan,
                                     .grad = fl_grad};

@@ -86,6 +86,9 @@ typedef struct fli_upcalls {
   void (*drain)(fl_runtime *rt);
   /* memory -> ops: backend k is new */
   void (*kernels)(fl_runtime *rt, int k);
+  /* memory -> call: closes what holds memory of the device that it can do
+   * without (graph.c) */
+  void (*spare)(fl_runtime *rt, fl_device d);
   /* tensor -> tape: a tensor with a node goes away */
   void (*node_release)(fl_runtime *rt, fl_node *n);
   void (*node_unretain)(fl_tensor *t);

@@ -4,7 +4,7 @@
 #include "../memory/capture.h"
 #include "../memory/stream.h"
 #include "../tape/tape.h"
-#include "launch.h"
+#include "graph.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +26,7 @@ struct fl_graph {
   graph_use *uses;
   fli_noted noted;
   uint64_t runs;
+  bool planned; /* of a plan */
   bool dropped; /* freed in the capture of another */
   fl_graph *next;
 };
@@ -160,10 +161,12 @@ static void capture_stop(fl_graph *g) {
   fl_runtime *rt = g->rt;
   rt->capture = NULL;
   rt->watch &= ~(unsigned)FLI_WATCH_CAPTURE;
-  fli_mode_set(rt, FLI_MODE_CAPTURE, false);
   fli_pool_use(rt, g->device, NULL);
-  fli_rehearse_end(rt);
-  fli_autocast_forget(rt); /* the graph's casts */
+  if (!g->planned) {
+    fli_mode_set(rt, FLI_MODE_CAPTURE, false);
+    fli_rehearse_end(rt);
+    fli_autocast_forget(rt); /* the graph's casts */
+  }
   for (fl_graph **at = &rt->graphs; *at;) {
     fl_graph *k = *at;
     if (!k->dropped) {
@@ -175,16 +178,17 @@ static void capture_stop(fl_graph *g) {
   }
 }
 
-fl_status fl_graph_begin(fl_runtime *rt, fl_device d, fl_graph **out) {
-  FLI_NEED(rt, "rt");
-  FLI_NEED(out, "out");
-  FLI_TRY(fli_check_owner(rt));
-  FLI_TRY(fli_check_device(rt, d));
-  FLI_TRY(graph_may_begin(rt, d));
+/* The memory that graphs of plans on the stream in use share. */
+static struct fli_heap *graph_pool(fl_runtime *rt, fl_device d) {
+  for (fl_graph *k = rt->graphs; k; k = k->next)
+    if (k->planned && k->device == d && k->stream == fl_stream_current(rt, d))
+      return k->pool;
+  return NULL;
+}
+
+static fl_status graph_new(fl_runtime *rt, fl_device d, bool planned,
+                           fl_graph **out) {
   fl_backend *b = fli_backend(rt, d);
-  FLI_TRY(fl_device_sync(rt, d)); /* earlier failures are not the graph's */
-  fli_autocast_forget(rt);        /* runs must cast again */
-  fl_memory_flush(rt, d);
   fl_graph *g = fli_malloc(rt, sizeof *g);
   if (!g)
     return FL_ENOMEM;
@@ -194,11 +198,14 @@ fl_status fl_graph_begin(fl_runtime *rt, fl_device d, fl_graph **out) {
   g->stream = fl_stream_current(rt, d);
   g->epoch = ++rt->epochs;
   g->capture.device = d;
-  fl_status s = fli_pool_new(rt, d, &g->pool);
+  g->planned = planned;
+  g->pool = planned ? graph_pool(rt, d) : NULL;
+  bool fresh = !g->pool;
+  fl_status s = fresh ? fli_pool_new(rt, d, &g->pool) : FL_OK;
   if (s == FL_OK) {
     g->capture.pool = g->pool;
     s = b->capture_begin(b, d & 255, fli_stream(rt, d));
-    if (s)
+    if (s && fresh)
       fli_pool_end(g->pool);
   }
   if (s) {
@@ -211,9 +218,22 @@ fl_status fl_graph_begin(fl_runtime *rt, fl_device d, fl_graph **out) {
   rt->noted = &g->noted;
   rt->capture = &g->capture;
   rt->watch |= FLI_WATCH_CAPTURE;
-  fli_mode_set(rt, FLI_MODE_CAPTURE, true);
   fli_pool_use(rt, d, g->pool);
   *out = g;
+  return FL_OK;
+}
+
+fl_status fl_graph_begin(fl_runtime *rt, fl_device d, fl_graph **out) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(out, "out");
+  FLI_TRY(fli_check_owner(rt));
+  FLI_TRY(fli_check_device(rt, d));
+  FLI_TRY(graph_may_begin(rt, d));
+  FLI_TRY(fl_device_sync(rt, d)); /* earlier failures are not the graph's */
+  fli_autocast_forget(rt);        /* runs must cast again */
+  fl_memory_flush(rt, d);
+  FLI_TRY(graph_new(rt, d, false, out));
+  fli_mode_set(rt, FLI_MODE_CAPTURE, true);
   return FL_OK;
 }
 
@@ -229,6 +249,20 @@ static fl_status graph_result(fl_graph *g, const fl_tensor *t) {
   return FL_OK;
 }
 
+fl_status fli_capture_shut(fl_graph *g) {
+  fl_backend *b = fli_backend(g->rt, g->device);
+  fl_graph_exec *exec = NULL;
+  fl_status s = g->capture.failed;
+  fl_status ended = b->capture_end(
+      b, g->device & 255, fli_stream(g->rt, g->device), s ? NULL : &exec);
+  capture_stop(g);
+  if (s)
+    return fli_fail(s, "%s", g->capture.why);
+  FLI_TRY(ended);
+  g->exec = exec;
+  return FL_OK;
+}
+
 fl_status fl_graph_end(fl_graph *g, int n, fl_tensor *const *results) {
   FLI_NEED(g, "g");
   FLI_TRY(fli_check_count(__func__, "n", n));
@@ -239,18 +273,10 @@ fl_status fl_graph_end(fl_graph *g, int n, fl_tensor *const *results) {
   FLI_TRY(fli_check_owner(g->rt));
   if (g->rt->capture != &g->capture)
     return fli_fail(FL_EARG, "this graph is not being captured");
-  fl_backend *b = fli_backend(g->rt, g->device);
-  fl_graph_exec *exec = NULL;
   fl_status waits = fli_settle_all(g->rt);
-  fl_status s = g->capture.failed;
-  fl_status ended = b->capture_end(
-      b, g->device & 255, fli_stream(g->rt, g->device), s ? NULL : &exec);
-  capture_stop(g);
-  if (s)
-    return fli_fail(s, "%s", g->capture.why);
-  FLI_TRY(ended);
-  FLI_TRY(waits);
-  g->exec = exec;
+  fl_status s = fli_capture_shut(g);
+  if (s == FL_OK)
+    s = waits;
   for (int k = 0; k < n && s == FL_OK; k++)
     s = graph_result(g, results[k]);
   return s;
@@ -258,7 +284,7 @@ fl_status fl_graph_end(fl_graph *g, int n, fl_tensor *const *results) {
 
 /* --- running --- */
 
-static fl_status graph_send(fl_graph *g, fl_site site) {
+fl_status fli_graph_send(fl_graph *g, fl_site site) {
   fl_runtime *rt = g->rt;
   fl_device d = g->device;
   fl_backend *b = fli_backend(rt, d);
@@ -300,7 +326,7 @@ fl_status fl_graph_run(fl_graph *g, fl_site site) {
   for (uint32_t k = 0; k < g->n_uses && rt->watch; k++)
     if (g->uses[k].s->block)
       FLI_TRY(fli_stream_uses(rt, g->device, g->uses[k].s->block));
-  FLI_TRY(graph_send(g, site));
+  FLI_TRY(fli_graph_send(g, site));
   for (uint32_t k = 0; k < g->n_uses; k++)
     if (g->uses[k].writes) {
       g->uses[k].s->version++;
@@ -338,7 +364,11 @@ static void graph_close(fl_graph *g) {
     graph_drop(g);
   for (uint32_t k = 0; k < g->n_uses; k++)
     fli_storage_release(g->uses[k].s);
-  fli_pool_end(g->pool);
+  bool shared = false;
+  for (fl_graph *k = rt->graphs; k; k = k->next)
+    shared = shared || (k != g && k->pool == g->pool);
+  if (!shared)
+    fli_pool_end(g->pool);
   while (*at != g)
     at = &(*at)->next;
   *at = g->next;
@@ -348,6 +378,7 @@ static void graph_close(fl_graph *g) {
   fli_mfree(g->uses);
   fli_mfree(g->noted.notes);
   g->rt = NULL;
+  g->exec = NULL;
 }
 
 void fli_graphs_close(fl_runtime *rt) {
@@ -370,6 +401,43 @@ void fl_graph_free(fl_graph *g) {
   if (g->rt)
     graph_close(g);
   fli_mfree(g);
+}
+
+/* --- graphs of plans --- */
+
+fl_status fli_capture_open(fl_runtime *rt, fl_device d, fl_graph **out) {
+  return graph_new(rt, d, true, out);
+}
+
+void fli_capture_log(fl_graph *g, fli_scratch_log *log) {
+  g->capture.scratch = log;
+}
+
+fl_graph_exec *fli_graph_exec(const fl_graph *g) {
+  return g->exec;
+}
+
+fli_noted *fli_graph_notes(fl_graph *g) {
+  return &g->noted;
+}
+
+int fli_graphs_live(const fl_runtime *rt) {
+  int n = 0;
+  for (const fl_graph *k = rt->graphs; k; k = k->next)
+    n += k->planned;
+  return n;
+}
+
+size_t fli_graph_bytes(const fl_graph *g) {
+  return g->rt ? fli_pool_bytes(g->pool) : 0;
+}
+
+void fli_graphs_spare(fl_runtime *rt, fl_device d) {
+  for (fl_graph *k = rt->capture ? NULL : rt->graphs, *next; k; k = next) {
+    next = k->next;
+    if (k->planned && k->device == d)
+      graph_close(k);
+  }
 }
 
 void fl_graph_get(const fl_graph *g, fl_graph_stats *s) {

@@ -47,6 +47,17 @@ void fli_scratch_open(fli_scratch *s, fl_runtime *rt, fl_device d,
                       fl_site site);
 void fli_scratch_close(fli_scratch *s);
 
+/* A launch that a graph has, to be made again in its place: its number and its
+ * scratch memory, block by block in the order in which it was taken. */
+typedef struct fli_again {
+  fl_scratch base;
+  uint64_t seq;
+  int n;
+  const struct fli_scratch_note *notes;
+} fli_again;
+void fli_again_open(fli_again *a, uint64_t seq, int n,
+                    const struct fli_scratch_note *notes);
+
 static inline void fli_view_of(const fl_tensor *t, fl_view *v) {
   v->data = fli_tensor_ptr(t);
   v->dtype = t->meta.dtype;

@@ -251,16 +251,26 @@ static fl_status window_make(fli_window *w, uint32_t i) {
   return FL_OK;
 }
 
+/* A failure of the device is not for now: nothing runs. */
+static fl_status window_again(fli_window *w, fl_kernel kernel, fl_launch *l) {
+  fl_backend *b = fli_backend(w->rt, w->device);
+  l->scratch = &w->again->base;
+  l->seq = w->again->seq;
+  return b->launch ? b->launch(b, kernel, l) : kernel(l);
+}
+
 fl_status fli_window_send(fli_window *w, const fli_entry *e, const fl_op *op,
                           fl_launch *l, const fl_meta *const *metas) {
   fl_runtime *rt = w->rt;
   fli_scratch s;
-  fli_scratch_open(&s, rt, w->device, e->site);
   l->op = op->info.name;
   l->program = op->program;
   l->base = e->base;
   l->device = w->device & 255;
   l->stream = w->stream;
+  if (w->again)
+    return window_again(w, op->kernel[w->device >> 8], l);
+  fli_scratch_open(&s, rt, w->device, e->site);
   l->scratch = &s.base;
   l->seq = ++rt->seq;
   fli_note_launch(rt, l->op, e->site, l->seq, l->n_in, metas);

@@ -62,6 +62,7 @@ typedef struct fli_window {
   fli_note *notes; /* of entries, while the profiler runs */
   uint32_t notes_room;
   fl_profile_step *step; /* while it runs: what is launched next */
+  fli_again *again;      /* launches change a graph; else NULL */
   int depth;             /* of compiled functions that are open */
   bool flushing;
 } fli_window;

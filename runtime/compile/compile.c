@@ -1,6 +1,6 @@
 /* Compiled functions: they remember the windows of their runs, have a plan made
  * for a window that occurs again, and run it by its plan. */
-#include "compile.h"
+#include "replay.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +43,10 @@ static void plan_unbuild(fli_plan *p) {
   fli_mfree(p->operands);
   fli_mfree(p->renamed);
   fli_mfree(p->members);
+  fli_replay_free(p->replay);
+  p->replay = NULL;
+  p->warm = 0;
+  p->plain = false;
   p->steps = NULL;
   p->numbers = NULL;
   p->operands = NULL;
@@ -179,10 +183,18 @@ static fl_status run_fused(fli_window *w, const fli_plan *p,
   return fli_window_send(w, &w->entries[x->entry], x->op, &l, metas);
 }
 
-static fl_status run_plan(fli_window *w, const fli_plan *p) {
-  fl_status first = FL_OK;
+fl_status fli_plan_step(fli_window *w, const fli_plan *p, const fli_step *x) {
+  return x->op ? run_fused(w, p, x) : fli_window_run(w, x->entry);
+}
+
+static void plan_rename(fli_window *w, const fli_plan *p) {
   for (uint32_t i = 0; i < p->n_renamed; i++)
     w->args[p->renamed[i].arg].slot = p->renamed[i].slot;
+}
+
+static fl_status run_plan(fli_window *w, const fli_plan *p) {
+  fl_status first = FL_OK;
+  plan_rename(w, p);
   for (uint32_t i = 0; i < p->n_steps; i++) {
     const fli_step *x = &p->steps[i];
     fl_status s = FL_OK;
@@ -194,7 +206,7 @@ static fl_status run_plan(fli_window *w, const fli_plan *p) {
     if (w->rt->profile)
       fli_explain_step(w, p, x);
     if (s == FL_OK)
-      s = x->op ? run_fused(w, p, x) : fli_window_run(w, x->entry);
+      s = fli_plan_step(w, p, x);
     if (s && !first)
       first = s;
     if (s == FL_ENOMEM)
@@ -287,9 +299,13 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
     return false;
   c->planned++;
   trial_sees(c, w);
-  *status = c->check && !w->rt->capture
-                ? fli_plan_check(w, p, c->exact, run_plan)
-                : run_plan(w, p);
+  if (c->check && !w->rt->capture)
+    *status = fli_plan_check(w, p, c->exact, run_plan);
+  else {
+    plan_rename(w, p);
+    if (!fli_replay_run(c, w, p, status))
+      *status = run_plan(w, p);
+  }
   return true;
 }
 
@@ -307,6 +323,7 @@ fl_status fl_compiled_new(fl_runtime *rt, unsigned flags, fl_compiled **out) {
   c->exact = flags & FL_COMPILED_EXACT;
   c->first = flags & FL_COMPILED_FIRST;
   c->check = flags & FL_COMPILED_CHECK;
+  c->no_graphs = flags & FL_COMPILED_NO_GRAPHS;
   *out = c;
   return FL_OK;
 }
@@ -349,13 +366,17 @@ void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s) {
     return;
   *s = (fl_compiled_stats){.windows = c->runs,
                            .planned = c->planned,
+                           .replayed = c->replayed,
                            .off = c->off,
                            .with = 1e-9 * (double)c->trial.least_with,
                            .without = 1e-9 * (double)c->trial.least_without};
   for (int k = 0; k < c->n_plans; k++) {
     const fli_plan *p = c->plans[k];
+    size_t bytes;
     if (!p->built)
       continue;
+    s->graphs += fli_replay_graphs(p->replay, &bytes);
+    s->graph_bytes = bytes > s->graph_bytes ? bytes : s->graph_bytes;
     s->plans++;
     if (p->turn < s->turn)
       continue;

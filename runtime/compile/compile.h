@@ -69,7 +69,10 @@ typedef struct fli_plan {
   uint32_t *numbers; /* slots that steps refer to */
   fli_fused_operand *operands;
   fli_renamed *renamed;
-  uint32_t *members; /* launches that kernels hold */
+  uint32_t *members;         /* launches that kernels hold */
+  struct fli_replay *replay; /* its graphs (replay.c), NULL: none */
+  int warm;                  /* runs that might have been a graph's */
+  bool plain;                /* a graph would not pay */
 } fli_plan;
 
 #define FLI_PLANS 32 /* that a compiled function remembers */
@@ -77,7 +80,7 @@ typedef struct fli_plan {
 struct fl_compiled {
   fl_runtime *rt;
   fli_window *window; /* that it has opened */
-  bool exact, first, check;
+  bool exact, first, check, no_graphs;
   bool off;              /* windows never came back, or plans do not win */
   struct {               /* on the CPU: whether they win */
     bool plain, spoiled; /* this call runs at once; has more than one window */
@@ -87,6 +90,7 @@ struct fl_compiled {
   int n_plans;
   fli_plan *plans[FLI_PLANS];
   uint64_t runs, planned, missed; /* windows; by a plan; without, in a row */
+  uint64_t replayed;              /* by a graph */
 };
 
 /* Builds the steps of p, which was made for windows like w (fuse.c). */
@@ -100,6 +104,8 @@ void fli_explain_step(fli_window *w, const fli_plan *p, const fli_step *x);
  * results differ by more than rounding. */
 fl_status fli_plan_check(fli_window *w, const fli_plan *p, bool exact,
                          fl_status (*run)(fli_window *, const fli_plan *));
+/* Launches step x, whose operands have memory. */
+fl_status fli_plan_step(fli_window *w, const fli_plan *p, const fli_step *x);
 
 static inline bool fli_same_region(const fli_arg *a, const fli_arg *b) {
   if (a->slot != b->slot || a->meta.dtype != b->meta.dtype ||

@@ -363,6 +363,8 @@ static fl_status block_force(struct fli_allocator *a, fli_heap *h, size_t bytes,
   for (int i = 0; i < 3 && s == FL_ENOMEM; i++) {
     if (i > 0 && !reclaim(a, h, bytes))
       break;
+    if (i == 0)
+      h->rt->up->spare(h->rt, h->device);
     drain(a);
     memory_flush(h->all);
     s = block_take(h, bytes, true, b);

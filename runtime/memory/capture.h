@@ -9,11 +9,22 @@
 
 struct fli_heap;
 
+typedef struct fli_scratch_note { /* a block of a launch's scratch memory */
+  void *memory;
+  size_t bytes;
+} fli_scratch_note;
+
+typedef struct fli_scratch_log { /* those of all launches of a capture */
+  fli_scratch_note *notes;
+  uint32_t n, room;
+} fli_scratch_log;
+
 typedef struct fli_capture {
   fl_device device;
   struct fli_heap *pool;
-  const char *op;   /* the operator that is called, NULL: none */
-  fl_status failed; /* something could not be captured, and why */
+  const char *op;           /* the operator that is called, NULL: none */
+  fli_scratch_log *scratch; /* or NULL */
+  fl_status failed;         /* something could not be captured, and why */
   char why[600];
 } fli_capture;
 

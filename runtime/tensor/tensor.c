@@ -64,6 +64,17 @@ fl_status fli_storage_fill(fl_runtime *rt, fl_storage *s, fl_site site) {
   return FL_OK;
 }
 
+void fli_storage_empty(fl_runtime *rt, fl_storage *s) {
+  if (s->host_only)
+    rt->host_only -= s->bytes;
+  rt->live_bytes -= s->bytes;
+  fli_free(rt, s->block);
+  s->host_only = false;
+  s->pending = true;
+  s->block = NULL;
+  s->data = NULL;
+}
+
 fl_status fli_settle_storage(fl_runtime *rt, const fl_storage *s) {
   if (rt->window && s->window == rt->epochs)
     FLI_TRY(rt->up->flush(rt));

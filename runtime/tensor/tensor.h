@@ -12,6 +12,8 @@ fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
                           fl_site site, fl_storage **s);
 /* Memory for a pending storage. */
 fl_status fli_storage_fill(fl_runtime *rt, fl_storage *s, fl_site site);
+/* Takes it away again: the storage is pending as before. */
+void fli_storage_empty(fl_runtime *rt, fl_storage *s);
 void fli_storage_retain(fl_storage *s);
 int fli_storage_owners(const fl_storage *s); /* besides the window */
 void fli_storage_release(fl_storage *s);

@@ -241,7 +241,8 @@ end
 --- Runs programs at once and compiled, each for several times, and raises where results differ:
 -- in bits if `exact`, else by more than rounding explains.
 -- @param o `first`: the first program, 1; `wild`: with what Lua and autograd may do beside the
--- operators; `streams`: a list of streams of the device that programs use, too
+-- operators; `streams`: a list of streams of the device that programs use, too; `turns`: runs of
+-- each program
 function M.check(device, count, exact, o)
   o = o or {}
   local first = o.first or 1
@@ -257,8 +258,8 @@ function M.check(device, count, exact, o)
       worlds[k] = {wild = o.wild, streams = o.streams or {},
         inner = k == 1 and inner or flare.compile(inner, {exact = exact})}
     end
-    for turn = 1, o.wild and 6 or 4 do
-      local scale = turn == 4 and 1.25 or 1
+    for turn = 1, o.turns or o.wild and 6 or 4 do
+      local scale = turn % 4 == 0 and 1 + turn / 16 or 1
       local inputs = turn == 5 and other or usual
       local want, said = result(run, seed, inputs, scale, list, worlds[1])
       local got, says = result(compiled, seed, inputs, scale, list, worlds[2])

@@ -35,15 +35,16 @@ end
 -- @param f a function, or a module: then the result has the module's fields, too
 -- @param opts `exact`: elementwise results are bit for bit those of `f`, also of 16-bit tensors;
 -- false by default: what stays inside a kernel is not rounded to 16 bits, and reductions may add in
--- another order
+-- another order. `graphs`: short kernels of a plan are launched together, as a CUDA graph; true by
+-- default
 -- @return the compiled function; a table that can be called for a module
 function M.compile(f, opts)
   if not callable(f) then
     fail("compile: expected a function or a module, got %s",
       core.is_tensor(f) and "a tensor" or type(f))
   end
-  local o = options.check("compile", opts, {exact = false})
-  local run, object = core.compiled(f, o.exact or mode.exact, mode.all, mode.check)
+  local o = options.check("compile", opts, {exact = false, graphs = true})
+  local run, object = core.compiled(f, o.exact or mode.exact, mode.all, mode.check, o.graphs)
   if mode.off then run = function(...) return f(...) end end
   objects[run], origins[run] = object, {f = f, exact = o.exact or mode.exact}
   if type(f) == "function" then return run end
@@ -64,16 +65,17 @@ function M.compile_origin(f)
 end
 
 if mode.all then
-  local _, program = core.compiled(function() end, mode.exact, true, mode.check)
+  local _, program = core.compiled(function() end, mode.exact, true, mode.check, true)
   M.program = program -- as long as the module
   core.compiled_begin(program)
 end
 
 --- What a compiled function has done: `windows`, runs of waiting kernels; `planned`, those that a
--- plan ran; `plans`; `launches` and `kernels` of the plan last used, before and after fusion;
--- `off`, true if no run was like an earlier one, or if calls on the CPU took longer with plans, so
--- that calls are no longer compiled; `with` and `without`, the least seconds of such a call with
--- plans and without, if calls were timed.
+-- plan ran; `replayed`, those of them that a graph of launches ran; `plans`; `graphs`, and
+-- `graph_bytes`, memory of their temporaries; `launches` and `kernels` of the plan last used,
+-- before and after fusion; `off`, true if no run was like an earlier one, or if calls on the CPU
+-- took longer with plans, so that calls are no longer compiled; `with` and `without`, the least
+-- seconds of such a call with plans and without, if calls were timed.
 -- @param f what compile returned @return a table
 function M.compile_stats(f)
   local object = objects[f]

@@ -1,0 +1,29 @@
+/* Graphs of plans: like those of graphs.h, but begun in the middle of a flush,
+ * without a wait for the device, and with memory that all of a stream share,
+ * since nothing of it outlives a run. */
+#ifndef FL_GRAPH_H
+#define FL_GRAPH_H
+
+#include "../memory/capture.h"
+#include "launch.h"
+
+/* From here to fli_capture_shut launches are recorded, and blocks of the device
+ * are the graphs'. To be freed by fl_graph_free. */
+fl_status fli_capture_open(fl_runtime *rt, fl_device d, fl_graph **out);
+/* `log` gets the scratch memory of launches from now on. */
+void fli_capture_log(fl_graph *g, fli_scratch_log *log);
+/* Ends the capture; after a failure the graph can only be freed. */
+fl_status fli_capture_shut(fl_graph *g);
+/* Queues a run. */
+fl_status fli_graph_send(fl_graph *g, fl_site site);
+/* The backend's, NULL: it has failed, or was closed to give memory back. */
+fl_graph_exec *fli_graph_exec(const fl_graph *g);
+/* A note for each launch, in their order. */
+fli_noted *fli_graph_notes(fl_graph *g);
+/* How many graphs of plans there are, and bytes of the memory that g shares. */
+int fli_graphs_live(const fl_runtime *rt);
+size_t fli_graph_bytes(const fl_graph *g);
+/* Memory of the device is short: closes its graphs of plans. */
+void fli_graphs_spare(fl_runtime *rt, fl_device d);
+
+#endif
