@@ -11,7 +11,7 @@ while arg[1] and arg[1]:sub(1, 2) ~= "--" do wanted[#wanted + 1] = table.remove(
 local o = flare.args(arg, "Times training steps; models first, or all. Models: "
   .. table.concat(common.names, ", "), {
   size = {"full", "small or full"}, device = {"cuda", "where to compute"},
-  mode = {"eager,compile", "eager, compile, graph"},
+  mode = {"eager,compile", "eager, compile, launches (compile without graphs), graph"},
   steps = {0, "timed steps; 0: 20, or the model's own"},
   warm = {10, "steps before the clock starts"},
   amp = {"", "dtype of autocast, or none; each model has its own"},

@@ -45,6 +45,7 @@ local function has(side)
 end
 
 local sides = {"flare eager", "flare compile", "pytorch eager", "pytorch compile"}
+if has "flare launches" then table.insert(sides, 2, "flare launches") end
 if has "flare graph" then table.insert(sides, 3, "flare graph") end
 if has "pytorch graphs" then sides[#sides + 1] = "pytorch graphs" end
 

@@ -154,11 +154,13 @@ local function settled(times)
 end
 
 --- Runs a built model and returns a table of figures.
--- @param mode "eager", "compile" or "graph"
+-- @param mode "eager", "compile", "launches" or "graph"
 -- @param n {warm = steps before the clock starts, steps = timed steps}
 function M.measure(built, mode, n, device, read)
   local step = built.step
-  if mode == "compile" then step = flare.compile(step) end
+  if mode == "compile" or mode == "launches" then
+    step = flare.compile(step, {graphs = mode == "compile"})
+  end
   local times, losses = {}, {}
   for k = 1, n.warm do
     local start = flare.clock()
@@ -183,7 +185,7 @@ function M.measure(built, mode, n, device, read)
     peak_mib = memory.peak / 2^20, reserved_mib = memory.reserved / 2^20, losses = losses,
     first_s = times[1], settle_steps = steps, settle_s = total,
   }
-  if mode == "compile" then figures.plan = flare.compile_stats(step) end
+  if mode ~= "eager" and mode ~= "graph" then figures.plan = flare.compile_stats(step) end
   return figures
 end
 
