@@ -41,7 +41,7 @@ static void plan_unbuild(fli_plan *p) {
   fli_mfree(p->steps);
   fli_mfree(p->numbers);
   fli_mfree(p->operands);
-  fli_mfree(p->renamed);
+  fli_mfree(p->moved);
   fli_mfree(p->members);
   fli_replay_free(p->replay);
   p->replay = NULL;
@@ -50,9 +50,9 @@ static void plan_unbuild(fli_plan *p) {
   p->steps = NULL;
   p->numbers = NULL;
   p->operands = NULL;
-  p->renamed = NULL;
+  p->moved = NULL;
   p->members = NULL;
-  p->n_steps = p->n_numbers = p->n_operands = p->n_renamed = 0;
+  p->n_steps = p->n_numbers = p->n_operands = p->n_moved = 0;
   p->n_members = 0;
   p->built = p->failed = false;
 }
@@ -187,14 +187,18 @@ fl_status fli_plan_step(fli_window *w, const fli_plan *p, const fli_step *x) {
   return x->op ? run_fused(w, p, x) : fli_window_run(w, x->entry);
 }
 
-static void plan_rename(fli_window *w, const fli_plan *p) {
-  for (uint32_t i = 0; i < p->n_renamed; i++)
-    w->args[p->renamed[i].arg].slot = p->renamed[i].slot;
+static void plan_move(fli_window *w, const fli_plan *p) {
+  for (uint32_t i = 0; i < p->n_moved; i++) {
+    fli_arg *a = &w->args[p->moved[i].arg];
+    a->slot = p->moved[i].slot;
+    a->offset = p->moved[i].offset;
+    memcpy(a->stride, p->moved[i].stride, sizeof a->stride);
+  }
 }
 
 static fl_status run_plan(fli_window *w, const fli_plan *p) {
   fl_status first = FL_OK;
-  plan_rename(w, p);
+  plan_move(w, p);
   for (uint32_t i = 0; i < p->n_steps; i++) {
     const fli_step *x = &p->steps[i];
     fl_status s = FL_OK;
@@ -302,7 +306,7 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   if (c->check && !w->rt->capture)
     *status = fli_plan_check(w, p, c->exact, run_plan);
   else {
-    plan_rename(w, p);
+    plan_move(w, p);
     if (!fli_replay_run(c, w, p, status))
       *status = run_plan(w, p);
   }

@@ -14,10 +14,12 @@ typedef struct fli_fused_operand {
   int64_t offset, stride[FL_MAX_DIMS];
 } fli_fused_operand;
 
-typedef struct fli_renamed { /* an operand that is read from another slot */
+typedef struct fli_moved { /* an operand that lies elsewhere than in the window
+                            */
   uint32_t arg;
   int slot;
-} fli_renamed;
+  int64_t offset, stride[FL_MAX_DIMS];
+} fli_moved;
 
 /* Why a launch begins a kernel instead of joining one before it. */
 typedef enum fli_apart {
@@ -64,11 +66,11 @@ typedef struct fli_plan {
   uint32_t seen;        /* runs of such a window */
   uint64_t turn;        /* of the last one */
   bool built, failed;
-  uint32_t n_steps, n_numbers, n_operands, n_renamed, n_members;
+  uint32_t n_steps, n_numbers, n_operands, n_moved, n_members;
   fli_step *steps;
   uint32_t *numbers; /* slots that steps refer to */
   fli_fused_operand *operands;
-  fli_renamed *renamed;
+  fli_moved *moved;
   uint32_t *members;         /* launches that kernels hold */
   struct fli_replay *replay; /* its graphs (replay.c), NULL: none */
   int warm;                  /* runs that might have been a graph's */

@@ -16,11 +16,6 @@ static uint64_t equal_mix(uint64_t h, uint64_t v) {
   return h ^ h >> 32;
 }
 
-static bool writes_operand(const fuse *f, const fli_entry *e, int k) {
-  return k >= e->n_in ||
-         fli_op_writes(e->op, fli_entry_attrs(f->w, e), e->n_in, k);
-}
-
 static uint32_t words_of(const fuse *f, const fli_entry *e) {
   size_t used = fli_entry_attrs(f->w, e)->used;
   return (uint32_t)((offsetof(fl_attrs, list) + used * 8 + 7) / 8);
@@ -90,10 +85,8 @@ static void equal_rename(equal *q, uint32_t i, uint32_t first) {
     int to = fli_fuse_arg(f, a->arg + (uint32_t)(a->n_in + k))->slot;
     int from = fli_fuse_arg(f, b->arg + (uint32_t)(b->n_in + k))->slot;
     for (uint32_t x = b->arg; x < f->w->n_args; x++)
-      if (f->args[x].slot == from) {
+      if (f->args[x].slot == from)
         f->args[x].slot = to;
-        f->p->renamed[f->p->n_renamed++] = (fli_renamed){x, to};
-      }
   }
   f->runs[i] = false;
 }
@@ -118,7 +111,7 @@ static void equal_visit(equal *q, uint32_t i) {
   }
   for (int k = 0; k < e->n_in + e->n_out; k++) {
     int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
-    if (slot >= 0 && writes_operand(f, e, k))
+    if (slot >= 0 && fli_fuse_writes(f, e, k))
       q->version[slot]++;
   }
 }
@@ -129,7 +122,7 @@ static void count_writers(equal *q) {
     const fli_entry *e = &f->w->entries[i];
     for (int k = 0; k < e->n_in + e->n_out && f->runs[i]; k++) {
       int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
-      if (slot >= 0 && writes_operand(f, e, k))
+      if (slot >= 0 && fli_fuse_writes(f, e, k))
         q->writers[slot]++;
     }
   }
@@ -141,11 +134,10 @@ fl_status fli_fuse_equal(fuse *f) {
   while (size < 2 * w->n)
     size *= 2;
   f->args = fli_malloc(f->rt, w->n_args * sizeof *f->args + 1);
-  f->p->renamed = fli_malloc(f->rt, w->n_args * sizeof *f->p->renamed + 1);
   size_t words = 2 * (size_t)w->n_slots + size + w->n_args;
   uint64_t *room =
       fli_malloc(f->rt, w->n * sizeof *room + words * sizeof(uint32_t));
-  if (!f->args || !f->p->renamed || !room) {
+  if (!f->args || !room) {
     fli_mfree(room);
     return FL_ENOMEM;
   }

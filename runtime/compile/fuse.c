@@ -203,6 +203,29 @@ static fl_status fuse_all(fuse *f) {
   return f->status ? f->status : fli_fuse_emit(f);
 }
 
+/* Lists the operands that lie elsewhere than in the window. */
+static fl_status note_moved(fuse *f) {
+  fli_plan *p = f->p;
+  for (int turn = 0; turn < 2; turn++) {
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < f->w->n_args; k++) {
+      const fli_arg *a = fli_fuse_arg(f, k);
+      if (a->slot < 0 || fli_same_region(a, &f->w->args[k]))
+        continue;
+      if (turn) {
+        fli_moved *m = &p->moved[n];
+        *m = (fli_moved){.arg = k, .slot = a->slot, .offset = a->offset};
+        memcpy(m->stride, a->stride, (size_t)a->meta.ndim * sizeof *m->stride);
+      }
+      n++;
+    }
+    p->n_moved = n;
+    if (!turn && !(p->moved = fli_malloc(f->rt, n * sizeof *p->moved + 1)))
+      return FL_ENOMEM;
+  }
+  return FL_OK;
+}
+
 fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
   fuse *f = fli_malloc(w->rt, sizeof *f);
   size_t slots = w->n_slots, args = w->n_args;
@@ -235,7 +258,11 @@ fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
     if (s == FL_OK)
       s = fli_fuse_equal(f);
     if (s == FL_OK)
+      s = fli_fuse_place(f);
+    if (s == FL_OK)
       s = fuse_all(f);
+    if (s == FL_OK)
+      s = note_moved(f);
     fli_mfree(f->args);
     for (int i = 0; i < FUSE_OPEN; i++)
       fli_fuse_group_free(f->groups[i]);

@@ -141,6 +141,16 @@ const fl_meta *fli_fuse_space(const fuse *f, const fli_entry *e);
  * reads their results reads the earlier one's. */
 fl_status fli_fuse_equal(fuse *f);
 
+/* --- place.c --- */
+
+/* Lets launches write into the region that their result would be copied to; the
+ * copies are left out. */
+fl_status fli_fuse_place(fuse *f);
+static inline bool fli_fuse_writes(const fuse *f, const fli_entry *e, int k) {
+  return k >= e->n_in ||
+         fli_op_writes(e->op, fli_entry_attrs(f->w, e), e->n_in, k);
+}
+
 /* --- emit.c --- */
 
 fl_status fli_fuse_emit(fuse *f);

@@ -40,9 +40,8 @@ static bool can_compute(const fuse *f, const fli_entry *e) {
     m.out = &fli_fuse_arg(f, e->arg + (uint32_t)e->n_in)->meta;
     return row->pieces(&m, 0, &p);
   }
-  bool moves = (op->marks & FLI_MARK_OVERWRITES && e->n_in == 2) ||
-               (op->marks & FLI_MARK_IDENTITY && e->n_in == 1);
-  return e->n_in <= 3 && (op->family <= FLI_TERNARY || moves);
+  return e->n_in <= 3 &&
+         (op->family <= FLI_TERNARY || fli_row_copies(op, e->n_in) >= 0);
 }
 
 fli_apart fli_fuse_apart(const fuse *f, const fli_entry *e) {

@@ -68,6 +68,36 @@ const fli_row_facts *fli_row_facts_of(const fl_op *op) {
   return &facts[op->id < FLI_OPS ? op->id : FLI_OPS];
 }
 
+int fli_row_copies(const fl_op *op, int n_in) {
+  if (op->marks & FLI_MARK_OVERWRITES && n_in == 2)
+    return 1;
+  return op->marks & FLI_MARK_IDENTITY && n_in == 1 ? 0 : -1;
+}
+
+/* --- places --- */
+
+/* Elements of the last dim lie side by side. */
+static bool places_rows(const fl_meta *m, const int64_t *stride) {
+  int last = m->ndim - 1;
+  return last < 0 || m->shape[last] == 1 || stride[last] == 1;
+}
+
+enum { Y = 1, Y2 = 2, Y3 = 4 };
+
+static const struct {
+  uint32_t results; /* a bit each */
+  bool (*fits)(const fl_meta *m, const int64_t *stride);
+} places[FLI_OPS + 1] = {
+#define FL_PLACES(name, which, rule) [FLI_OP_##name] = {which, places_##rule},
+#include "../ops.def"
+};
+
+bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
+                    const int64_t *stride) {
+  uint32_t row = op->id < FLI_OPS ? op->id : FLI_OPS;
+  return places[row].results >> k & 1 && places[row].fits(m, stride);
+}
+
 /* --- bodies --- */
 
 uint32_t fli_row_reduced(const fl_op *op, const fl_attrs *attrs,

@@ -28,6 +28,15 @@ typedef struct fli_row_facts {
 } fli_row_facts;
 const fli_row_facts *fli_row_facts_of(const fl_op *op);
 
+/* Whether kernels of the row write result k into memory with these strides. */
+bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
+                    const int64_t *stride);
+
+/* The number of the input whose values the row copies, with so many inputs; -1:
+ * it computes new ones. A kernel that overwrites its result does not read it.
+ */
+int fli_row_copies(const fl_op *op, int n_in);
+
 /* The dims of in[0] that a row with a body reduces, a bit each. */
 uint32_t fli_row_reduced(const fl_op *op, const fl_attrs *attrs,
                          const fl_meta *x);

@@ -359,14 +359,6 @@ static bool build_moved(fuse *f, int i, const fli_entry *e, const fl_form *of,
   return any;
 }
 
-/* The number of the input whose value the launch copies; -1: it computes a new
- * value. A kernel that overwrites its result does not read the old one. */
-static int moved_input(const fli_entry *e) {
-  if (e->op->marks & FLI_MARK_OVERWRITES && e->n_in == 2)
-    return 1;
-  return e->op->marks & FLI_MARK_IDENTITY && e->n_in == 1 ? 0 : -1;
-}
-
 bool fli_fuse_reduce(fuse *f, int i, fl_reduction kind, fl_value v,
                      fl_value *out) {
   fuse_group *g = f->groups[i];
@@ -459,7 +451,7 @@ static bool build_launch(fuse *f, int i, const fli_entry *e, const fl_form *of,
     return build_body(f, i, e, of, mask, depth, close, y);
   if (row->pieces)
     return build_moved(f, i, e, of, mask, depth, close, y);
-  int moved = moved_input(e);
+  int moved = fli_row_copies(e->op, e->n_in);
   for (int k = moved > 0 ? moved : 0; k < e->n_in; k++) {
     uint32_t at = e->arg + (uint32_t)k;
     const fli_arg *a = fli_fuse_arg(f, at);

@@ -264,11 +264,14 @@ static fl_status take(const work *w, const fl_view *v, attention_rows *r) {
 }
 
 /* Where a result of the kernels goes: `temp` is it, or scratch of `dtype` that
- * has to be moved there (give). */
+ * has to be moved there (give). Kernels write aligned chunks where columns are
+ * whole ones. */
 static fl_status open_out(const work *w, const fl_view *out, fl_dtype dtype,
                           fl_view *temp) {
+  bool chunks = w->unit > 1 && size_at(out, 1) % w->unit == 0;
   *temp = *out;
-  if (out->dtype != dtype) {
+  if (out->dtype != dtype ||
+      (chunks && out->dtype == w->dtype && !fits(w, out))) {
     temp->dtype = dtype;
     contiguous(temp);
     temp->data = fl_scratch_get(
