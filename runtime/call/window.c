@@ -334,14 +334,23 @@ static void window_forget(fli_window *w, uint32_t slot) {
     fli_storage_release(s);
 }
 
-/* In the order of the calls. A failure does not keep the launches behind it
- * from running, as on a device that reports late; without memory they cannot.
- */
+bool fli_window_changes(const fli_window *w, uint32_t i) {
+  const fli_entry *e = &w->entries[i];
+  const fli_arg *a = &w->args[e->arg];
+  bool changes = e->writes;
+  for (int k = 0; k < e->n_out && !changes; k++)
+    changes = !w->slots[a[e->n_in + k].slot].made;
+  return changes;
+}
+
+/* In the order of the calls. After a failure launches that make tensors run, as
+ * on a device that reports late; without memory none can. */
 static fl_status window_interpret(fli_window *w, const bool *runs) {
   fl_status first = FL_OK;
   for (uint32_t i = 0; i < w->n; i++) {
     fl_status s = FL_OK;
-    if (runs[i] && !(s = window_make(w, i)))
+    if (runs[i] && !(first && fli_window_changes(w, i)) &&
+        !(s = window_make(w, i)))
       s = fli_window_run(w, i);
     if (s && !first)
       first = s;
@@ -379,10 +388,8 @@ static fl_status window_launch(fli_window *w) {
   fl_status s;
   if (w->rt->capture)
     FLI_TRY(window_captured(w));
-  for (uint32_t k = 0; k < w->n_slots; k++) {
-    fl_storage *of = w->slots[k].s;
-    w->slots[k].held = atomic_load_explicit(&of->rc, memory_order_acquire) > 1;
-  }
+  for (uint32_t k = 0; k < w->n_slots; k++)
+    w->slots[k].held = fli_slot_held(&w->slots[k]);
   if (w->owner && w->rt->up->plan(w, &s))
     return s;
   bool *flags = fli_malloc(w->rt, w->n_slots + w->n);

@@ -36,9 +36,16 @@ typedef struct fli_slot { /* a storage that launches touch */
   bool held;              /* at the flush: by something besides the window */
 } fli_slot;
 
+/* Where the offsets of its regions count from. */
+static inline void *fli_slot_start(const fli_slot *s) {
+  return (char *)s->s->data + s->base;
+}
 static inline void *fli_slot_data(const fli_slot *s, fl_dtype d,
                                   int64_t offset) {
-  return (char *)s->s->data + s->base + offset * ((int64_t)1 << fli_shift(d));
+  return (char *)fli_slot_start(s) + offset * ((int64_t)1 << fli_shift(d));
+}
+static inline bool fli_slot_held(const fli_slot *s) {
+  return atomic_load_explicit(&s->s->rc, memory_order_acquire) > 1;
 }
 
 struct fli_plan;
@@ -78,6 +85,9 @@ fl_status fli_window_flush(fl_runtime *rt);
 /* Finds the launches that must run: those that write a slot that is `needed` (a
  * flag for each slot; the inputs of launches that run are added). */
 void fli_window_runs(const fli_window *w, bool *needed, bool *runs);
+/* Whether entry i writes memory that is older than the window. After a failure
+ * such launches do not run: their operands may be garbage. */
+bool fli_window_changes(const fli_window *w, uint32_t i);
 /* Runs entry i as it was called. */
 fl_status fli_window_run(fli_window *w, uint32_t i);
 /* Launches op's kernel in the place of entry e; *l has operands and attributes,

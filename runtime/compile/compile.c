@@ -8,6 +8,7 @@
 
 #define MISSES  64 /* windows without a plan, in a row, before it gives up */
 #define RECENT  8  /* runs that say what a plan has to hold */
+#define STARVES 3  /* times that it may need more memory than there is */
 #define SHRINKS 4  /* times that it may hold less than before */
 
 /* --- the windows of earlier runs --- */
@@ -187,6 +188,14 @@ fl_status fli_plan_step(fli_window *w, const fli_plan *p, const fli_step *x) {
   return x->op ? run_fused(w, p, x) : fli_window_run(w, x->entry);
 }
 
+static bool step_changes(const fli_window *w, const fli_plan *p,
+                         const fli_step *x) {
+  bool changes = !x->op && fli_window_changes(w, x->entry);
+  for (int k = 0; k < (x->op ? x->n_out : 0); k++)
+    changes |= !w->slots[p->operands[(int)x->operands + x->n_in + k].slot].made;
+  return changes;
+}
+
 static void plan_move(fli_window *w, const fli_plan *p) {
   for (uint32_t i = 0; i < p->n_moved; i++) {
     fli_arg *a = &w->args[p->moved[i].arg];
@@ -209,7 +218,7 @@ static fl_status run_plan(fli_window *w, const fli_plan *p) {
     }
     if (w->rt->profile)
       fli_explain_step(w, p, x);
-    if (s == FL_OK)
+    if (s == FL_OK && !(first && step_changes(w, p, x)))
       s = fli_plan_step(w, p, x);
     if (s && !first)
       first = s;
@@ -278,6 +287,18 @@ static void trial_end(fl_compiled *c) {
     c->off = c->trial.least_with > c->trial.least_without;
 }
 
+/* There was no memory for its first launch, and garbage has been collected by
+ * now: what is held is less. The window runs without a plan, which needs less
+ * at once; the plan is made anew, or given up. */
+static void plan_starves(fli_plan *p, fli_window *w) {
+  for (uint32_t k = 0; k < p->n_moved; k++)
+    w->args[p->moved[k].arg] = p->args[p->moved[k].arg];
+  for (uint32_t k = 0; k < w->n_slots; k++)
+    p->held[k] = w->slots[k].held = fli_slot_held(&w->slots[k]);
+  plan_unbuild(p);
+  p->failed = ++p->starved >= STARVES;
+}
+
 bool fli_compiled_plan(fli_window *w, fl_status *status) {
   fl_compiled *c = w->owner;
   c->runs++;
@@ -301,8 +322,7 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   }
   if (p->failed)
     return false;
-  c->planned++;
-  trial_sees(c, w);
+  uint64_t before = w->rt->seq;
   if (c->check && !w->rt->capture)
     *status = fli_plan_check(w, p, c->exact, run_plan);
   else {
@@ -310,6 +330,12 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
     if (!fli_replay_run(c, w, p, status))
       *status = run_plan(w, p);
   }
+  if (*status == FL_ENOMEM && w->rt->seq == before) {
+    plan_starves(p, w);
+    return false;
+  }
+  c->planned++;
+  trial_sees(c, w);
   return true;
 }
 

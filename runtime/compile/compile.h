@@ -63,6 +63,7 @@ typedef struct fli_plan {
   uint8_t *held, *made; /* of each slot */
   uint8_t *lately;      /* held in one of the last runs */
   int recent, shrunk;   /* runs that `lately` is about; times `held` shrank */
+  int starved;          /* times that there was no memory for it */
   uint32_t seen;        /* runs of such a window */
   uint64_t turn;        /* of the last one */
   bool built, failed;

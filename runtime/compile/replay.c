@@ -219,7 +219,7 @@ static void capture_note(const fli_window *w, const fli_plan *p,
   const fl_graph_exec *exec = fli_graph_exec(g->graph);
   for (uint32_t k = 0; k < p->n_slots; k++)
     if (!is_inner(p, (int)k))
-      g->data[k] = w->slots[k].s->data;
+      g->data[k] = fli_slot_start(&w->slots[k]);
   for (uint32_t k = 0; k < r->n_uses; k++)
     g->numbers[k] = r->uses[k].slot < 0 ? w->args[r->uses[k].arg].operand.i : 0;
   for (uint32_t i = 0; i < p->n_steps; i++)
@@ -267,7 +267,7 @@ static bool use_changed(const fli_window *w, const struct fli_replay *r,
                         const replay_graph *g, uint32_t k) {
   const replay_use *u = &r->uses[k];
   return u->slot < 0 ? g->numbers[k] != w->args[u->arg].operand.i
-                     : g->data[u->slot] != w->slots[u->slot].s->data;
+                     : g->data[u->slot] != fli_slot_start(&w->slots[u->slot]);
 }
 
 /* How many launches must be changed; -1: g cannot be used. */
@@ -295,7 +295,8 @@ static bool replay_seen(const fli_window *w, struct fli_replay *r,
     int slot = r->uses[k].slot;
     if (slot < 0 || (g && !g->steps[r->uses[k].step].fixed))
       continue;
-    h = (h ^ (uint64_t)(uintptr_t)w->slots[slot].s->data) * 0x9E3779B97F4A7C15u;
+    h = (h ^ (uint64_t)(uintptr_t)fli_slot_start(&w->slots[slot])) *
+        0x9E3779B97F4A7C15u;
     h ^= h >> 32;
   }
   for (int k = 0; k < SIGHTS && k < r->n_sights; k++)
@@ -338,7 +339,7 @@ static fl_status graph_change(fli_window *w, const fli_plan *p,
     if (r->uses[k].slot < 0)
       g->numbers[k] = w->args[r->uses[k].arg].operand.i;
     else
-      g->data[r->uses[k].slot] = w->slots[r->uses[k].slot].s->data;
+      g->data[r->uses[k].slot] = fli_slot_start(&w->slots[r->uses[k].slot]);
   return s ? s : ended;
 }
 
