@@ -63,6 +63,10 @@ typedef struct fl_store {
   fl_form at;
 } fl_store;
 
+/* Whose block: the host's kernel's, also of devices that it stands for, and
+ * that of a device with kernels of its own. */
+enum { FL_TILE_HOST, FL_TILE_DEVICE, FL_TILE_PLANS };
+
 struct fl_tile {
   uint64_t hash;             /* of all of it, the operands' dtypes included */
   const fl_program *body;    /* n_in leaves; `out`: the values that leaves and
@@ -72,8 +76,9 @@ struct fl_tile {
   int64_t shape[FL_TILE_DIMS];
   const fl_leaf *leaves;
   const fl_store *stores;
-  /* The kernel's own, NULL at first: what it has found out about the tile, one
-   * block of malloc, freed with the tile. Several threads may launch it. */
+  /* The kernels' own, FL_TILE_PLANS of them, NULL at first: what a kernel has
+   * found out about the tile, one block of malloc, freed with the tile. Several
+   * threads may launch it. */
   void **plan;
 };
 

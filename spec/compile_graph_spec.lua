@@ -360,6 +360,20 @@ print(launched())
     assert.equal(0, status)
   end)
 
+  it("has tiles that the host runs, too", function()
+    local said, status = run("", [[
+local function body(a) return (a * 2 + 1):softmax(2) * a end
+local there, here, b = flare.compile(body), flare.compile(body), flare.randn(4, 8)
+for _ = 1, 4 do
+  there(x)
+  there(flare.zeros({36}, device)[{{2, 33}}]:view(4, 8)) -- not aligned
+  print((here(b) - body(b)):abs():max():item() < 1e-6)
+end
+]])
+    assert.equal(("true\n"):rep(4), said)
+    assert.equal(0, status)
+  end)
+
   it("waits for each run with FLARE_SYNC=1", function()
     local said = run("FLARE_SYNC=1", "print(flare.compile_stats(f).replayed > 5)")
     assert.equal("true\n", said)

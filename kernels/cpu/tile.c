@@ -652,13 +652,13 @@ static fl_status find_parts(const fl_launch *l, fl_nest_parts **parts,
   void *none = NULL;
   find_over(l, over);
   *own = false;
-  *parts = __atomic_load_n(t->plan, __ATOMIC_ACQUIRE);
+  *parts = __atomic_load_n(&t->plan[FL_TILE_HOST], __ATOMIC_ACQUIRE);
   if (parts_fit(*parts, t, over))
     return FL_OK;
   fl_status s = FL_CPU(nest_parts)(l, over, parts);
-  *own = s == FL_OK &&
-         !__atomic_compare_exchange_n(t->plan, &none, *parts, false,
-                                      __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  *own = s == FL_OK && !__atomic_compare_exchange_n(
+                           &t->plan[FL_TILE_HOST], &none, *parts, false,
+                           __ATOMIC_RELEASE, __ATOMIC_RELAXED);
   return s;
 }
 

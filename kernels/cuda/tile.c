@@ -675,8 +675,57 @@ static const char *texts_of(const fl_launch *l, uint64_t key, uint64_t numbers,
   return text;
 }
 
+/* What a launch needs, for operands like those of the first one. */
+typedef struct tile_ready {
+  uint64_t numbers, aligned;
+  int processors, kernels;
+  size_t scratch;
+  const char *text[TILE_PASSES];
+  flc_grid grid[TILE_PASSES];
+} tile_ready;
+
+static fl_status ready_make(const fl_launch *l, tile_ready *r) {
+  uint64_t key = tile_key(l, r->numbers, r->aligned, flc_chip_of(l));
+  const char *text = flc_text_find(key);
+  if (!text && !(text = texts_of(l, key, r->numbers, r->aligned)))
+    return FL_ENOMEM;
+  tile_head h = head_of(text);
+  r->kernels = (int)h.kernels;
+  r->scratch = h.scratch;
+  for (int k = 0; k < r->kernels; k++) {
+    r->text[k] = k ? flc_text_find(key + (uint64_t)k) : text;
+    h = head_of(r->text[k]);
+    r->grid[k] = (flc_grid){.x = h.x, .y = h.y, .block = h.block};
+  }
+  return FL_OK;
+}
+
+/* The tile's, or one in `fresh`, of which the tile gets a copy if it has none.
+ */
+static fl_status ready_find(const fl_launch *l, tile_ready *fresh,
+                            const tile_ready **ready) {
+  void **slot = &l->tile->plan[FL_TILE_DEVICE], *none = NULL;
+  const tile_ready *r = __atomic_load_n(slot, __ATOMIC_ACQUIRE);
+  *ready = r;
+  if (r && r->numbers == fresh->numbers && r->aligned == fresh->aligned &&
+      r->processors == fresh->processors)
+    return FL_OK;
+  *ready = fresh;
+  fl_status s = ready_make(l, fresh);
+  tile_ready *kept = s || r ? NULL : malloc(sizeof *kept);
+  if (!kept)
+    return s;
+  *kept = *fresh;
+  if (!__atomic_compare_exchange_n(slot, &none, kept, false, __ATOMIC_RELEASE,
+                                   __ATOMIC_RELAXED))
+    free(kept);
+  return FL_OK;
+}
+
 FLC_KERNEL(tile) {
-  uint64_t args[FL_TILE_OPERANDS + 1], numbers = 0, aligned = 0;
+  uint64_t args[FL_TILE_OPERANDS + 1];
+  tile_ready fresh = {.processors = flc_chip_of(l)->processors};
+  const tile_ready *r;
   int n = l->n_in + l->n_out, inner = l->tile->n_dims - l->tile->n_inner;
   for (int i = 0; i < l->tile->n_dims; i++)
     if (l->tile->shape[i] == 0 && (i < inner || l->tile->n_inner == 0))
@@ -686,29 +735,23 @@ FLC_KERNEL(tile) {
     args[k] = (uint64_t)(uintptr_t)v->data;
     if (k < l->n_in && flc_is_number(v)) {
       memcpy(&args[k], v->imm, 8);
-      numbers |= 1ULL << k;
+      fresh.numbers |= 1ULL << k;
     } else
-      aligned |= (uint64_t)flc_aligned(v->data, 16) << k;
+      fresh.aligned |= (uint64_t)flc_aligned(v->data, 16) << k;
   }
-  uint64_t key = tile_key(l, numbers, aligned, flc_chip_of(l));
-  const char *text = flc_text_find(key);
-  if (!text && !(text = texts_of(l, key, numbers, aligned)))
-    return FL_ENOMEM;
-  tile_head h = head_of(text);
+  fl_status s = ready_find(l, &fresh, &r);
+  if (s)
+    return s;
   args[n] = 0;
-  if (h.scratch &&
-      !(args[n] = (uint64_t)(uintptr_t)fl_scratch_get(l, h.scratch)))
+  if (r->scratch &&
+      !(args[n] = (uint64_t)(uintptr_t)fl_scratch_get(l, r->scratch)))
     return FL_ENOMEM;
-  for (unsigned k = 0, kernels = h.kernels; k < kernels; k++) {
-    flc_spec spec = {.file = "tile", .entry = "tile", .soon = true};
-    spec.text = k ? flc_text_find(key + k) : text;
-    h = head_of(spec.text);
-    flc_grid g = {.x = h.x, .y = h.y, .block = h.block};
-    fl_status s = FLC_RUN(l, spec, g, args);
-    if (s)
-      return s;
+  for (int k = 0; k < r->kernels && s == FL_OK; k++) {
+    flc_spec spec = {
+        .file = "tile", .entry = "tile", .text = r->text[k], .soon = true};
+    s = flc_run(l, &spec, r->grid[k], args, (size_t)(n + 1) * sizeof *args);
   }
-  return FL_OK;
+  return s;
 }
 
 /* --- for the check: samples, since tiles of users are in no pack --- */

@@ -8,7 +8,7 @@
 typedef struct fli_tile { /* one block with its leaves and stores */
   fl_tile base;
   fl_program *body;
-  void *plan;
+  void *plan[FL_TILE_PLANS];
   struct fli_tile *next;
 } fli_tile;
 
@@ -122,7 +122,7 @@ static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
   memcpy(to, q->leaves, leaves);
   memcpy(store, q->stores, stores);
   t->next = NULL;
-  t->plan = NULL;
+  memset(t->plan, 0, sizeof t->plan);
   t->body = NULL;
   fl_status s = fli_expr_lower(q->graph, q->n_out, q->out, q->out_dtype,
                                FL_REDUCE_NONE, q->separate, "fused", &t->body);
@@ -138,7 +138,7 @@ static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
                       .n_out = q->n_operands - q->n_in,
                       .leaves = to,
                       .stores = store,
-                      .plan = &t->plan};
+                      .plan = t->plan};
   memcpy(t->base.shape, q->shape, sizeof q->shape);
   t->base.hash = hash_tile(&t->base, q);
   *out = t;
@@ -146,7 +146,8 @@ static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
 }
 
 static void tile_free(fli_tile *t) {
-  free(t->plan);
+  for (int k = 0; k < FL_TILE_PLANS; k++)
+    free(t->plan[k]);
   fli_mfree(t->body);
   fli_mfree(t);
 }
