@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define PIECE        16384 /* elements a thread takes at a time */
-#define PIECE_CYCLES 6000  /* that are worth a thread's while */
+#define PIECE_CYCLES 5000  /* that are worth a thread's while */
 #define PARTED       64    /* rows that columns sum in their own type */
 
 typedef struct nest { /* one launch, the same for all threads */
@@ -521,12 +521,21 @@ static void note_cycles(const nest *e, uint64_t begun, int64_t chunks) {
     __atomic_store_n(known, (uint32_t)took, __ATOMIC_RELAXED);
 }
 
-/* Chunks that are worth a thread's while. */
+/* Chunks that are worth a thread's while; if there is little to do, as many for
+ * each thread. */
 static int64_t chunk_grain(const nest *e) {
   const fl_nest_plan *n = e->n;
+  const fl_cpu_pool *pool = (const fl_cpu_pool *)e->l->stream;
+  int64_t threads = pool ? fl_cpu_pool_threads(pool) : 1,
+          cost = n->passes * n->bp * n->bq, grain = PIECE / (cost ? cost : 1);
   uint32_t cycles = __atomic_load_n(&n->cycles, __ATOMIC_RELAXED);
-  int64_t cost = n->passes * n->bp * n->bq,
-          grain = cycles ? PIECE_CYCLES / cycles : PIECE / (cost ? cost : 1);
+  if (cycles) {
+    double all = (double)cycles * (double)n->chunks / PIECE_CYCLES;
+    int64_t pieces = all > 1 ? all < 4e9 ? (int64_t)all : INT32_MAX : 1;
+    if (pieces > threads && pieces < 4 * threads)
+      pieces = threads;
+    grain = fl_ceil_div(n->chunks, pieces);
+  }
   return grain > 1 ? grain : 1;
 }
 
