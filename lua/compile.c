@@ -77,7 +77,7 @@ static int run(lua_State *L) {
   lua_toclose(L, 1);
   fll_check(L, st, fl_compiled_begin(k->c));
   w->c = k->c;
-  w->rests = fll_collector_rests(L, st, true);
+  w->rests = fl_compiled_waits(k->c) && fll_collector_rests(L, st, true);
   lua_pushvalue(L, lua_upvalueindex(5));
   lua_insert(L, 2);
   lua_callk(L, n, LUA_MULTRET, 1, finish);

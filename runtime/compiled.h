@@ -30,7 +30,8 @@ FL_API fl_status fl_compiled_new(fl_runtime *rt, unsigned flags,
                                  fl_compiled **out);
 FL_API void fl_compiled_free(fl_compiled *c);
 /* Whether launches of a call would wait. If not, calls need no begin and end:
- * nothing came back in many runs, or plans have turned out slower (CPU). */
+ * nothing came back in many runs, or plans have turned out slower (CPU).
+ * Between begin and end: whether those of this call do. */
 FL_API bool fl_compiled_waits(const fl_compiled *c);
 /* In pairs, which nest: the outermost one counts. begin fails only without
  * memory. end returns the first failure of the launches that have waited. */
