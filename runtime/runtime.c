@@ -134,6 +134,8 @@ void fl_runtime_close(fl_runtime *rt) {
   if (!rt)
     return;
   rt->closing = true;
+  while (rt->batch) /* closed inside vmap, by a function of the host */
+    fl_vmap_close(rt);
   fli_window_free(rt);
   fli_autocast_forget(rt);
   fli_profile_close(rt);
