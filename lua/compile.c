@@ -84,10 +84,11 @@ static int run(lua_State *L) {
   return finish(L, LUA_OK, 1);
 }
 
-/* compiled(f, exact, first, check, graphs): the compiled function, and the
- * userdata that stats() takes. */
+/* compiled(f, exact, first, check, graphs, chunk): the compiled function, and
+ * the userdata that stats() takes. chunk: see fl_compiled_chunk; -1: never. */
 static int new_compiled(lua_State *L) {
   fl_lua *st = fll_enter(L);
+  lua_Integer chunk = luaL_optinteger(L, 6, 0);
   lua_settop(L, 5);
   unsigned flags = (lua_toboolean(L, 2) ? FL_COMPILED_EXACT : 0u) |
                    (lua_toboolean(L, 3) ? FL_COMPILED_FIRST : 0u) |
@@ -96,6 +97,8 @@ static int new_compiled(lua_State *L) {
   lua_settop(L, 2);
   compiled *k = fll_newobject(L, FLL_COMPILED, sizeof *k, 0);
   fll_check(L, st, fl_compiled_new(st->rt, flags, &k->c));
+  fll_check(L, st,
+            fl_compiled_chunk(k->c, chunk < 0 ? SIZE_MAX : (size_t)chunk));
   fll_getkey(L, FLL_STATE);
   fll_getkey(L, FLL_TENSOR);
   lua_pushnil(L);
@@ -133,6 +136,8 @@ static int compiled_stats(lua_State *L) {
   lua_setfield(L, -2, "launches");
   lua_pushinteger(L, s.kernels);
   lua_setfield(L, -2, "kernels");
+  lua_pushinteger(L, s.chunks);
+  lua_setfield(L, -2, "chunks");
   lua_pushboolean(L, s.off);
   lua_setfield(L, -2, "off");
   if (s.without > 0) {

@@ -29,6 +29,10 @@ enum {                        /* how it compiles */
 FL_API fl_status fl_compiled_new(fl_runtime *rt, unsigned flags,
                                  fl_compiled **out);
 FL_API void fl_compiled_free(fl_compiled *c);
+/* Launches around a value that is larger run chunk by chunk of about so many
+ * bytes, as products with the loss that follows them; 0: as is best for the
+ * device, SIZE_MAX: never. For plans that are made from then on. */
+FL_API fl_status fl_compiled_chunk(fl_compiled *c, size_t bytes);
 /* Whether launches of a call would wait. If not, calls need no begin and end:
  * nothing came back in many runs, or plans have turned out slower (CPU).
  * Between begin and end: whether those of this call do. */
@@ -51,6 +55,7 @@ typedef struct fl_compiled_stats {
   size_t graph_bytes; /* memory of the graphs of its plans' temporaries, which
                          those of other functions use, too */
   uint32_t launches, kernels; /* of the plan last used: before, after fusion */
+  uint32_t chunks;            /* of its launches that run chunk by chunk */
   bool off; /* no window came back, or plans were slower (CPU), so calls run at
                once from now on */
   double with, without; /* least seconds of a call by a plan, and at once, on

@@ -145,6 +145,36 @@ FL_KERNEL(cross_entropy_backward) {
   return FL_OK;
 }
 
+FL_KERNEL(cross_entropy_total) {
+  const fl_view *t = &l->in[FL_IN_cross_entropy_total_target],
+                *weight = &l->in[FL_IN_cross_entropy_total_weight];
+  int64_t n = fl_view_numel(t);
+  double total = 0;
+  if (fl_dtype_kind(t->dtype) == FL_KIND_FLOAT) { /* each sample counts 1 */
+    int64_t classes = t->ndim ? t->shape[t->ndim > 1] : 1;
+    total = classes ? (double)(n / classes) : 0;
+  } else if (n) {
+    loss_job j = {.base = l->base,
+                  .classes = INT64_MAX,
+                  .ignore =
+                      l->attrs->v[FL_ATTR_cross_entropy_total_ignore_index].i};
+    if (weight->data) {
+      j.classes = weight->shape[0];
+      if (!(j.weight = FL_CPU(input)(l, weight, FL_F64)))
+        return FL_ENOMEM;
+    }
+    fl_status s = set_targets(l, t, &j);
+    if (s != FL_OK)
+      return s;
+    const double *w = j.weight;
+    for (int64_t i = 0; i < n; i++)
+      if (j.target[i] != j.ignore)
+        total += w ? w[j.target[i] - j.base] : 1;
+  }
+  FL_CPU(finish)(l, &l->out[0], FL_F64, &total);
+  return FL_OK;
+}
+
 /* --- bce_input --- */
 
 typedef struct checking {

@@ -97,6 +97,35 @@ FLC_KERNEL(cross_entropy) {
   return s == FL_OK ? loss_gather(l, &a) : s;
 }
 
+FLC_KERNEL(cross_entropy_total) {
+  const fl_view *t = &l->in[FL_IN_cross_entropy_total_target],
+                *weight = &l->in[FL_IN_cross_entropy_total_weight];
+  const fl_view *out = &l->out[0];
+  bool soft = fl_dtype_kind(t->dtype) == FL_KIND_FLOAT;
+  int64_t n = fl_view_numel(t);
+  loss_args a = {.total_out = out->data,
+                 .wide = out->dtype,
+                 .samples = n,
+                 .classes = INT64_MAX,
+                 .target_dtype = t->dtype,
+                 .ignore =
+                     l->attrs->v[FL_ATTR_cross_entropy_total_ignore_index].i,
+                 .fault = flc_fault_of(l)};
+  if (soft) { /* each sample counts 1 */
+    int64_t classes = t->ndim ? t->shape[t->ndim > 1] : 1;
+    a.samples = classes ? n / classes : 0;
+  } else if (n)
+    a.target = flc_input(l, t, t->dtype);
+  if (weight->data && !soft && n) {
+    a.classes = weight->shape[0];
+    a.weight = flc_input(l, weight, FL_F64);
+  }
+  if (n && !soft && (!a.target || (weight->data && !a.weight)))
+    return FL_ENOMEM;
+  flc_spec spec = FLC_SPEC("loss", "total", 0);
+  return FLC_RUN(l, spec, ((flc_grid){.x = 1, .block = 512}), a);
+}
+
 /* Sums over the classes that every gradient needs. */
 static fl_status set_sums(const fl_launch *l, fl_dtype d, loss_args *a) {
   flc_spec whole = FLC_SPEC("loss", "whole", d);
@@ -182,7 +211,9 @@ void flc_visit_loss(flc_visitor *v) {
   static const char *const others[] = {"columns_backward", "whole", "shares",
                                        "probabilities"};
   flc_spec loss_gather = FLC_SPEC("loss", "gather", 0);
+  flc_spec total = FLC_SPEC("loss", "total", 0);
   v->spec(v, &loss_gather, true);
+  v->spec(v, &total, true);
   FL_EACH_DTYPE(d, fl_dtype_is_float) {
     bool quick = d == FL_BF16;
     for (int k = 0; k < 12; k++)

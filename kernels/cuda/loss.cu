@@ -152,6 +152,21 @@ __global__ void __launch_bounds__(512)
     fl_save(a.y, a.y_dtype, 0, a.reduction == LOSS_MEAN ? loss / total : loss);
 }
 
+/* The weights of all samples together; samples without a target count 1. */
+template <int WD>
+__global__ void __launch_bounds__(512)
+    total(const __grid_constant__ loss_args a) {
+  double s = 0;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < a.samples; i += blockDim.x) {
+    int64_t c = a.target ? class_of(a, i) : 0;
+    s += !a.target ? 1 : c < 0 ? 0 : weight_of<double>(a, c);
+  }
+  s = fl_group<true>(0).sum(s);
+  if (threadIdx.x == 0)
+    fl_save(a.total_out, a.wide, 0, s);
+}
+
 /* --- backward: dx = dy (sum(a) softmax(x) - a), a the classes' shares --- */
 
 /* All classes' weights together. */

@@ -1,5 +1,6 @@
 /* Compiled functions: they remember the windows of their runs, have a plan made
  * for a window that occurs again, and run it by its plan. */
+#include "chunk.h"
 #include "replay.h"
 
 #include <stdlib.h>
@@ -39,6 +40,8 @@ static bool plan_fits(const fli_plan *p, const fli_window *w) {
 }
 
 static void plan_unbuild(fli_plan *p) {
+  for (uint32_t i = 0; i < p->n_steps; i++)
+    fli_loop_free(p->steps[i].loop);
   fli_mfree(p->steps);
   fli_mfree(p->numbers);
   fli_mfree(p->operands);
@@ -83,7 +86,7 @@ static void plan_holds(fli_plan *p, const fli_window *w) {
     plan_unbuild(p);
 }
 
-static void plan_free(fli_plan *p) {
+void fli_plan_free(fli_plan *p) {
   plan_unbuild(p);
   fli_mfree(p->entries);
   fli_mfree(p->args);
@@ -97,7 +100,7 @@ static void *copy_of(fl_runtime *rt, const void *from, size_t bytes) {
   return to ? memcpy(to, from, bytes) : NULL;
 }
 
-static fli_plan *plan_new(const fli_window *w) {
+fli_plan *fli_plan_new(const fli_window *w) {
   fl_runtime *rt = w->rt;
   fli_plan *p = fli_malloc(rt, sizeof *p);
   if (!p)
@@ -113,7 +116,7 @@ static fli_plan *plan_new(const fli_window *w) {
   p->words = copy_of(rt, w->words, w->n_words * sizeof *w->words);
   p->held = fli_malloc(rt, 3 * (size_t)w->n_slots + 1);
   if (!p->entries || !p->args || !p->words || !p->held) {
-    plan_free(p);
+    fli_plan_free(p);
     return NULL;
   }
   p->made = p->held + w->n_slots;
@@ -136,13 +139,13 @@ static fli_plan *plan_of(fl_compiled *c, const fli_window *w) {
     if (c->plans[k]->turn < c->plans[oldest]->turn)
       oldest = k;
   }
-  fli_plan *p = plan_new(w);
+  fli_plan *p = fli_plan_new(w);
   if (!p)
     return NULL;
   if (c->n_plans < FLI_PLANS)
     c->plans[c->n_plans++] = p;
   else {
-    plan_free(c->plans[oldest]);
+    fli_plan_free(c->plans[oldest]);
     c->plans[oldest] = p;
   }
   return p;
@@ -185,11 +188,15 @@ static fl_status run_fused(fli_window *w, const fli_plan *p,
 }
 
 fl_status fli_plan_step(fli_window *w, const fli_plan *p, const fli_step *x) {
-  return x->op ? run_fused(w, p, x) : fli_window_run(w, x->entry);
+  return x->loop ? fli_loop_run(w, x->loop)
+         : x->op ? run_fused(w, p, x)
+                 : fli_window_run(w, x->entry);
 }
 
 static bool step_changes(const fli_window *w, const fli_plan *p,
                          const fli_step *x) {
+  if (x->loop)
+    return fli_loop_changes(w, x->loop);
   bool changes = !x->op && fli_window_changes(w, x->entry);
   for (int k = 0; k < (x->op ? x->n_out : 0); k++)
     changes |= !w->slots[p->operands[(int)x->operands + x->n_in + k].slot].made;
@@ -205,7 +212,7 @@ static void plan_move(fli_window *w, const fli_plan *p) {
   }
 }
 
-static fl_status run_plan(fli_window *w, const fli_plan *p) {
+fl_status fli_plan_run(fli_window *w, const fli_plan *p) {
   fl_status first = FL_OK;
   plan_move(w, p);
   for (uint32_t i = 0; i < p->n_steps; i++) {
@@ -216,7 +223,7 @@ static fl_status run_plan(fli_window *w, const fli_plan *p) {
       if (made->pending)
         s = fli_storage_fill(w->rt, made, w->entries[x->entry].site);
     }
-    if (w->rt->profile)
+    if (w->rt->profile && !x->loop)
       fli_explain_step(w, p, x);
     if (s == FL_OK && !(first && step_changes(w, p, x)))
       s = fli_plan_step(w, p, x);
@@ -330,11 +337,11 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
     return false;
   uint64_t before = w->rt->seq;
   if (c->check && !w->rt->capture)
-    *status = fli_plan_check(w, p, c->exact, run_plan);
+    *status = fli_plan_check(w, p, c->exact, fli_plan_run);
   else {
     plan_move(w, p);
     if (!fli_replay_run(c, w, p, status))
-      *status = run_plan(w, p);
+      *status = fli_plan_run(w, p);
   }
   if (*status == FL_ENOMEM && w->rt->seq == before) {
     plan_starves(p, w);
@@ -372,7 +379,7 @@ void fl_compiled_free(fl_compiled *c) {
     fli_window_close(c->rt);
   }
   for (int k = 0; k < c->n_plans; k++)
-    plan_free(c->plans[k]);
+    fli_plan_free(c->plans[k]);
   fli_mfree(c);
 }
 
@@ -388,6 +395,12 @@ fl_status fl_compiled_end(fl_compiled *c) {
   fl_status s = c->trial.plain ? FL_OK : fli_window_close(c->rt);
   trial_end(c);
   return s;
+}
+
+fl_status fl_compiled_chunk(fl_compiled *c, size_t bytes) {
+  FLI_NEED(c, "c");
+  c->chunk = bytes;
+  return FL_OK;
 }
 
 bool fl_compiled_waits(const fl_compiled *c) {
@@ -419,5 +432,9 @@ void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s) {
     s->turn = p->turn;
     s->launches = p->n;
     s->kernels = p->n_steps;
+    s->chunks = 0;
+    for (uint32_t i = 0; i < p->n_steps; i++)
+      if (p->steps[i].loop)
+        s->chunks += fli_loop_turns(p->steps[i].loop);
   }
 }

@@ -51,6 +51,7 @@ typedef struct fli_step { /* a launch of a plan */
   uint32_t from;         /* an entry of the kernel that it is apart from */
   uint32_t made, n_made; /* slots that get memory before it */
   uint32_t last, n_last; /* slots that nothing uses behind it */
+  struct fli_loop *loop; /* launches that run chunk by chunk (chunk.h) */
 } fli_step;
 
 typedef struct fli_plan {
@@ -84,6 +85,8 @@ struct fl_compiled {
   fl_runtime *rt;
   fli_window *window; /* that it has opened */
   bool exact, first, check, no_graphs;
+  size_t chunk;          /* bytes of a chunk; 0: as is best for the device,
+                            SIZE_MAX: nothing runs in chunks */
   bool off;              /* windows never came back, or plans do not win */
   struct {               /* on the CPU: whether they win */
     bool plain, spoiled; /* this call runs at once; has more than one window */
@@ -96,6 +99,9 @@ struct fl_compiled {
   uint64_t replayed;              /* by a graph */
 };
 
+fli_plan *fli_plan_new(const fli_window *w);
+void fli_plan_free(fli_plan *p);
+fl_status fli_plan_run(fli_window *w, const fli_plan *p);
 /* Builds the steps of p, which was made for windows like w (fuse.c). */
 fl_status fli_plan_build(struct fl_compiled *c, fli_plan *p,
                          const fli_window *w);

@@ -1,7 +1,7 @@
 /* Plans: launches become groups, one kernel each. A group is open while later
  * launches may still join; a launch that must come after one of a group closes
  * it, and kernels run in the order in which their groups are closed. */
-#include "fuse.h"
+#include "chunk.h"
 
 #include <string.h>
 
@@ -228,7 +228,7 @@ static fl_status note_moved(fuse *f) {
 
 fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
   fuse *f = fli_malloc(w->rt, sizeof *f);
-  size_t slots = w->n_slots, args = w->n_args;
+  size_t slots = w->n_slots, args = w->n_args + fli_chunk_args(w->n_slots);
   uint32_t *words = fli_malloc(w->rt, (2 * slots + 2 * args) * sizeof *words +
                                           4 * slots + w->n + args);
   fl_status s = f && words ? FL_OK : FL_ENOMEM;
@@ -260,9 +260,14 @@ fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
     if (s == FL_OK)
       s = fli_fuse_place(f);
     if (s == FL_OK)
+      s = note_moved(f);
+    if (s == FL_OK)
+      s = fli_chunk(f);
+    if (s == FL_OK)
       s = fuse_all(f);
     if (s == FL_OK)
-      s = note_moved(f);
+      fli_chunk_finish(f);
+    fli_chunk_close(f);
     fli_mfree(f->args);
     for (int i = 0; i < FUSE_OPEN; i++)
       fli_fuse_group_free(f->groups[i]);

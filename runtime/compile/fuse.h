@@ -12,6 +12,7 @@
 #define FUSE_MEMBERS 128 /* launches of a group */
 #define FUSE_NODES   384 /* of a group's expression */
 #define FUSE_VALUES  192 /* elements of memory that a group knows */
+#define FUSE_LOOPS   8   /* of a window */
 #define FUSE_NONE    UINT32_MAX
 
 typedef struct fuse_leaf {
@@ -85,6 +86,10 @@ typedef struct fuse {
   fuse_group *groups[FUSE_OPEN];
   uint32_t n_steps, room, operands_room, members_room;
   fuse_step *steps;
+  fli_window chunked; /* with loops in place of launches (chunk.h) */
+  uint32_t *origin;   /* of its launches in the window; NULL: there is none */
+  uint32_t n_loops;
+  struct fli_loop *loops[FUSE_LOOPS];
 } fuse;
 
 static inline const fli_arg *fli_fuse_arg(const fuse *f, uint32_t k) {

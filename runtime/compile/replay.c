@@ -103,6 +103,9 @@ static bool replay_pays(const fli_window *w, const fli_plan *p) {
   for (uint32_t i = 0; i < p->n_steps; i++)
     for (int k = 0, n = operands_of(w, &p->steps[i]); k < n; k++)
       bytes += operand_bytes(w, p, &p->steps[i], k);
+  for (uint32_t i = 0; i < p->n_steps; i++)
+    if (p->steps[i].loop) /* its values are large, so its launches long */
+      return false;
   return inner <= MEMORY && bytes / p->n_steps <= LONG;
 }
 

@@ -98,6 +98,29 @@ fl_status fli_shape_cross_entropy_backward(fli_infer *c) {
   return FL_OK;
 }
 
+fl_status fli_shape_cross_entropy_total(fli_infer *c) {
+  const fl_meta *t = c->in[FL_IN_cross_entropy_total_target],
+                *w = c->in[FL_IN_cross_entropy_total_weight];
+  if (fl_dtype_kind(t->dtype) != FL_KIND_FLOAT && t->dtype != FL_I64 &&
+      t->dtype != FL_I32)
+    return fli_fail(FL_EDTYPE,
+                    "cross_entropy_total: targets are class positions (i64 or "
+                    "i32) or probabilities, not %s",
+                    fl_dtype_name(t->dtype));
+  if (fl_dtype_kind(c->out[0].dtype) != FL_KIND_FLOAT)
+    return fli_fail(FL_EDTYPE,
+                    "cross_entropy_total: dtype must be a float, "
+                    "not %s",
+                    fl_dtype_name(c->out[0].dtype));
+  if (w && w->ndim != 1)
+    return fli_fail(FL_ESHAPE,
+                    "cross_entropy_total: weight has one number for each "
+                    "class, not shape %s",
+                    fli_shape_text(w->ndim, w->shape));
+  c->out[0].ndim = 0;
+  return FL_OK;
+}
+
 /* A number for each class, so that it broadcasts against x. */
 static fl_value per_class(fli_grad *g, fl_value w, const fl_meta *x, int dim) {
   fl_meta m = {.ndim = x->ndim - dim};

@@ -55,6 +55,19 @@ fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
   return FL_OK;
 }
 
+fl_status fli_storage_pending(fl_runtime *rt, size_t bytes, fl_device d,
+                              fl_storage **out) {
+  fl_storage *s = fli_small_new(rt, sizeof *s);
+  if (!s)
+    return FL_ENOMEM;
+  storage_init(rt, s, bytes, d);
+  s->block = NULL;
+  s->data = NULL;
+  s->pending = true;
+  *out = s;
+  return FL_OK;
+}
+
 /* Its bytes count from now on. */
 fl_status fli_storage_fill(fl_runtime *rt, fl_storage *s, fl_site site) {
   FLI_TRY(fli_alloc(rt, s->device, s->bytes, site, &s->block, &s->data));
@@ -384,14 +397,11 @@ static fl_status tensor_pending(fl_runtime *rt, const fl_meta *m, size_t bytes,
   fl_storage *s;
   FLI_TRY(fli_tensor_header(rt, &t));
   fli_tensor_set_shape(t, m);
-  if (!(s = fli_small_new(rt, sizeof *s))) {
+  fl_status status = fli_storage_pending(rt, bytes, d, &s);
+  if (status) {
     fl_tensor_release(t);
-    return FL_ENOMEM;
+    return status;
   }
-  storage_init(rt, s, bytes, d);
-  s->block = NULL;
-  s->data = NULL;
-  s->pending = true;
   tensor_attach(t, s);
   *out = t;
   return FL_OK;

@@ -10,6 +10,9 @@
 
 fl_status fli_storage_new(fl_runtime *rt, size_t bytes, fl_device d,
                           fl_site site, fl_storage **s);
+/* The same, pending: without memory. */
+fl_status fli_storage_pending(fl_runtime *rt, size_t bytes, fl_device d,
+                              fl_storage **s);
 /* Memory for a pending storage. */
 fl_status fli_storage_fill(fl_runtime *rt, fl_storage *s, fl_site site);
 /* Takes it away again: the storage is pending as before. */

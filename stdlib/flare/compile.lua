@@ -36,17 +36,23 @@ end
 -- @param opts `exact`: elementwise results are bit for bit those of `f`, also of 16-bit tensors;
 -- false by default: what stays inside a kernel is not rounded to 16 bits, and reductions may add in
 -- another order. `graphs`: short kernels of a plan are launched together, as a CUDA graph; true by
--- default
+-- default. `chunk`: launches around a large intermediate value, such as logits that go into
+-- cross_entropy, run chunk by chunk, so that only so many bytes of it are in memory; by default
+-- 256 MiB (64 MiB on the CPU), false: such values are made as a whole
 -- @return the compiled function; a table that can be called for a module
 function M.compile(f, opts)
   if not callable(f) then
     fail("compile: expected a function or a module, got %s",
       core.is_tensor(f) and "a tensor" or type(f))
   end
-  local o = options.check("compile", opts, {exact = false, graphs = true})
-  local run, object = core.compiled(f, o.exact or mode.exact, mode.all, mode.check, o.graphs)
+  local o = options.check("compile", opts, {exact = false, graphs = true, chunk = 0})
+  if o.chunk ~= false and (math.type(o.chunk) ~= "integer" or o.chunk < 0) then
+    fail("compile: chunk must be a number of bytes or false, got %s", tostring(o.chunk))
+  end
+  local exact, chunk = o.exact or mode.exact, o.chunk or -1
+  local run, object = core.compiled(f, exact, mode.all, mode.check, o.graphs, chunk)
   if mode.off then run = function(...) return f(...) end end
-  objects[run], origins[run] = object, {f = f, exact = o.exact or mode.exact}
+  objects[run], origins[run] = object, {f = f, exact = exact, chunk = chunk}
   if type(f) == "function" then return run end
   local compiled = setmetatable({}, {
     __call = function(_, ...) return run(...) end,
@@ -61,7 +67,7 @@ end
 -- @param f what compile may have returned
 function M.compile_origin(f)
   local origin = objects[f] and origins[f]
-  if origin then return origin.f, origin.exact end
+  if origin then return origin.f, origin.exact, origin.chunk end
 end
 
 if mode.all then
@@ -73,9 +79,10 @@ end
 --- What a compiled function has done: `windows`, runs of waiting kernels; `planned`, those that a
 -- plan ran; `replayed`, those of them that a graph of launches ran; `plans`; `graphs`, and
 -- `graph_bytes`, memory of their temporaries; `launches` and `kernels` of the plan last used,
--- before and after fusion; `off`, true if no run was like an earlier one, or if calls on the CPU
--- took longer with plans, so that calls are no longer compiled; `with` and `without`, the least
--- seconds of such a call with plans and without, if calls were timed.
+-- before and after fusion; `chunks` of its launches that run chunk by chunk; `off`, true if no run
+-- was like an earlier one, or if calls on the CPU took longer with plans, so that calls are no
+-- longer compiled; `with` and `without`, the least seconds of such a call with plans and without,
+-- if calls were timed.
 -- @param f what compile returned @return a table
 function M.compile_stats(f)
   local object = objects[f]

@@ -129,13 +129,13 @@ end
 
 -- See `explain`; args has the arguments and their number n.
 function Explanation:init(f, args)
-  local origin, exact = compile.compile_origin(f)
+  local origin, exact, chunk = compile.compile_origin(f)
   local plain = origin or f
   for _ = 1, WARM do call(plain, args) end
   local eager = timed_rows(plain, args)
   self.eager = {launches = #eager, bytes = sum(eager, "bytes"), time = sum(eager, "time"),
                 peak = memory_of(eager).peak, seconds = clocked(plain, args)}
-  local planned, object = core.compiled(plain, exact or false, true)
+  local planned, object = core.compiled(plain, exact or false, true, false, false, chunk)
   for _ = 1, WARM do call(planned, args) end
   local windows = core.compiled_stats(object).windows
   local rows = timed_rows(planned, args)

@@ -235,6 +235,20 @@ function R.cross_entropy_backward(a)
   return dx
 end
 
+function R.cross_entropy_total(a)
+  local total, base = 0.0, a.base or 1
+  if A.is_float(a.target.dtype) then
+    local shape = a.target.shape
+    total = A.count(shape) / shape[#shape > 1 and 2 or 1]
+  else
+    for n = 1, A.count(a.target.shape) do
+      local c = a.target[n]
+      if c ~= a.ignore_index then total = total + weight_of(a, c + 1 - base) end
+    end
+  end
+  return {shape = {}, total}
+end
+
 function R.nll_loss(a)
   local loss, total = {shape = samples_shape(a.x)}, 0
   each_sample(a.x, function(list, n)

@@ -148,6 +148,18 @@ for _, i in ipairs {1, 2, 3, 4, 5, 7, 9, 10, 12, 14, 15} do
     reduction = s.reduction, _dtypes = "f64 f32"})
 end
 
+S.cross_entropy_total = {
+  {target = t({3}, 4)}, {target = t({2, 2}, 3), dtype = "f64"}, {target = A.new({}, {3}, "i64")},
+  {target = t({3}, 4), weight = w{4}}, {target = soft{3, 4}, weight = w{4}, _dtypes = "f64 f32"},
+  {target = A.new({4}, {1, -100, 3, 2}, "i64"), ignore_index = -100},
+  {target = A.new({4}, {1, 2, 3, 2}, "i32"), ignore_index = 2, weight = w{3}},
+  {target = soft{4}, _dtypes = "f64 f32 bf16"}, {target = t({0}, 4)},
+  {target = t({700}, 9), weight = w{9}},
+  {target = A.new({3}, {1, 5, 2}, "i64"), weight = w{4}, _refused = "5"},
+  {target = A.new({3}, {1, 0, 2}, "i64"), _refused = "0"},
+  {target = t({3}, 4), weight = w{2, 2}, _refused = "weight has one number"},
+}
+
 S.nll_loss = {
   {x = f{3, 4}, target = t({3}, 4)}, {x = f{3, 4}, target = t({3}, 4), reduction = "none"},
   {x = f{3, 4}, target = t({3}, 4), weight = w{4}}, {x = f{4}, target = A.new({}, {3}, "i64")},
