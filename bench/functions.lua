@@ -1,9 +1,11 @@
 -- Twelve functions of plain operators on the CPU: at once, compiled, and compiled with the plan
 -- used even where it does not win; microseconds a call, the least of many rounds that alternate.
--- `flare bench/functions.lua [ROUNDS [NAME...]]`; bench/peers/functions.py has them in PyTorch.
+-- `flare bench/functions.lua [THREADS [ROUNDS [NAME...]]]`; bench/peers/functions.py has them in
+-- PyTorch.
 local flare = require "flare"
-local rounds = tonumber(arg[1]) or 300
-local wanted = {table.unpack(arg, 2)}
+local threads, rounds = tonumber(arg[1]) or 2, tonumber(arg[2]) or 300
+local wanted = {table.unpack(arg, 3)}
+flare.core.threads(threads)
 
 local function softmax(x)
   local e = (x - x:amax(-1, {keepdim = true})):exp()
@@ -73,6 +75,7 @@ local functions = {
 }
 
 local function time(calls, f, ...)
+  f(...)
   local start = flare.clock()
   for _ = 1, calls do f(...) end
   return (flare.clock() - start) / calls * 1e6

@@ -1,16 +1,16 @@
 # The functions of bench/functions.lua in PyTorch on the CPU, at once and by torch.compile:
 # microseconds a call, the least of many rounds that alternate. torch.compile needs g++.
-# `python bench/peers/functions.py [ROUNDS [NAME...]]`.
+# `python bench/peers/functions.py [THREADS [ROUNDS [NAME...]]]`.
 import math
 import sys
 import time
 
 import torch
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
 torch.set_grad_enabled(False)
-rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 300
-wanted = sys.argv[2:]
+rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 300
+wanted = sys.argv[3:]
 random = torch.randn
 
 

@@ -246,11 +246,18 @@ fl_status fli_plan_run(fli_window *w, const fli_plan *p) {
 /* On the CPU calls take as long as they run, so a few are timed with a plan,
  * then in turn with it and without. */
 #define TRIALS 5
+#define CLOSE  20 /* trials where the times are close */
 
 /* Whether a plan takes longer; without one the collector's work, which a plan's
  * time includes, comes later. */
 static bool trial_lost(uint64_t with, uint64_t without) {
   return with > without + without / 32 + 50;
+}
+
+static bool trial_ends(const fl_compiled *c) {
+  uint64_t a = c->trial.least_with, b = c->trial.least_without;
+  bool close = a < b + b / 4 && b < a + a / 4;
+  return c->trial.without >= (close ? CLOSE : TRIALS);
 }
 
 static uint64_t trial_clock(void) {
@@ -260,7 +267,7 @@ static uint64_t trial_clock(void) {
 }
 
 static bool trial_runs(const fl_compiled *c) {
-  return !c->off && !c->first && !c->check && c->trial.without < TRIALS;
+  return !c->off && !c->first && !c->check && !c->trial.done;
 }
 
 /* A window of this call runs by a plan. Calls with several windows, or another
@@ -296,8 +303,10 @@ static void trial_end(fl_compiled *c) {
   if (*least == 0 || took < *least)
     *least = took;
   c->trial.plain = false;
-  if (c->trial.without == TRIALS)
-    c->off = trial_lost(c->trial.least_with, c->trial.least_without);
+  if (!trial_ends(c))
+    return;
+  c->trial.done = true;
+  c->off = trial_lost(c->trial.least_with, c->trial.least_without);
 }
 
 /* There was no memory for its first launch, and garbage has been collected by

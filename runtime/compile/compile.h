@@ -90,7 +90,8 @@ struct fl_compiled {
   bool off;              /* windows never came back, or plans do not win */
   struct {               /* on the CPU: whether they win */
     bool plain, spoiled; /* this call runs at once; has more than one window */
-    int with, without;   /* calls so far */
+    bool done;
+    int with, without;                               /* calls so far */
     uint64_t begun, hash, least_with, least_without; /* ns */
   } trial;
   int n_plans;
