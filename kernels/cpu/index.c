@@ -274,12 +274,18 @@ static void insert_run(const fl_launch *l, insertion *c, int64_t outer,
   fl_cpu_parallel(l, outer * c->cuts, grain_of(c->n * c->cut), task, c);
 }
 
-/* Where sums go: y's own memory or scratch, of type `wide`, holding x. */
+/* Where sums go: y's own memory or scratch, of type `wide`, holding x, which
+ * may be y. */
 static void *start_with(const fl_launch *l, const fl_view *x, fl_dtype wide) {
   fl_view to = l->out[0];
+  int64_t step = 1;
   to.data = FL_CPU(output)(l, &l->out[0], wide);
   to.dtype = wide;
-  if (to.data)
+  for (int i = to.ndim - 1; i >= 0; i--) {
+    to.stride[i] = step;
+    step *= to.shape[i];
+  }
+  if (to.data && to.data != x->data)
     FL_CPU(move_view)(l, &to, x);
   return to.data;
 }

@@ -118,29 +118,52 @@ static fl_status claim(const fl_launch *l, const positions *index, int64_t n,
   return s == FL_OK ? FLC_RUN(l, spec, grid_of(n), a) : s;
 }
 
-FLC_KERNEL(index_copy) {
-  fl_view x = index_vector(&l->in[FL_IN_index_copy_x]);
-  const fl_view *src = &l->in[FL_IN_index_copy_src], *y = &l->out[0];
+/* Into y, which holds x already. */
+static fl_status copy_slices(const fl_launch *l, const fl_view *y) {
+  fl_view x = index_vector(y);
+  const fl_view *src = &l->in[FL_IN_index_copy_src];
   int dim = (int)l->attrs->v[FL_ATTR_index_copy_dim].i;
   slices_args a = {.to = y->data,
                    .outer = fl_numel(dim, x.shape),
                    .n = fl_view_numel(&l->in[FL_IN_index_copy_index]),
                    .inner = fl_numel(x.ndim - dim - 1, x.shape + dim + 1),
                    .step = src->ndim > 0};
-  fl_status s = flc_move(l, y, &l->in[FL_IN_index_copy_x]);
-  if (s != FL_OK || a.outer * a.n * a.inner == 0)
+  fl_status s = FL_OK;
+  if (a.outer * a.n * a.inner == 0)
     return s;
   a.index = positions_of(l, &l->in[FL_IN_index_copy_index], x.shape[dim]);
   a.from = flc_input(l, src, x.dtype);
   if (!a.index.at || !a.from)
     return FL_ENOMEM;
-  s = claim(l, &a.index, a.n, &a.last);
+  if (a.n > 1)
+    s = claim(l, &a.index, a.n, &a.last);
   int unit = flc_size(&x);
   if (a.step)
     unit = unit_of(a.from, a.to, a.inner, unit);
   set_inner(&a, a.inner * flc_size(&x) / unit);
   flc_spec spec = FLC_SPEC("index", "put", unit);
   return s == FL_OK ? FLC_RUN(l, spec, grid_of(a.outer * a.n * a.inner), a) : s;
+}
+
+/* In place x is y, and need not be contiguous. */
+FLC_KERNEL(index_copy) {
+  const fl_view *x = &l->in[FL_IN_index_copy_x], *y = &l->out[0];
+  fl_view to;
+  fl_view_copy(&to, y);
+  if (!fl_contiguous(y)) {
+    int64_t step = 1;
+    for (int i = to.ndim - 1; i >= 0; i--) {
+      to.stride[i] = step;
+      step *= to.shape[i];
+    }
+    to.data = fl_scratch_get(l, (size_t)step * fl_dtype_size(to.dtype));
+    if (!to.data)
+      return FL_ENOMEM;
+  }
+  fl_status s = to.data == x->data ? FL_OK : flc_move(l, &to, x);
+  if (s == FL_OK)
+    s = copy_slices(l, &to);
+  return s == FL_OK && to.data != y->data ? flc_move(l, y, &to) : s;
 }
 
 /* --- sums of slices: index_add, embedding_backward --- */

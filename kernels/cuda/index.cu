@@ -56,7 +56,8 @@ template <int SIZE> __global__ void put(const __grid_constant__ slices_args a) {
   for (int64_t u = fl_thread(); u < all; u += fl_threads()) {
     int64_t row, o, at;
     int64_t i = fl_split(u, a.by_inner, &row), k = fl_split(row, a.by_n, &o);
-    if (position(a.index, k, &at) && a.last[at] == (uint64_t)k + 1)
+    if (position(a.index, k, &at) &&
+        (!a.last || a.last[at] == (uint64_t)k + 1))
       ((T *)a.to)[(o * a.index.bound + at) * a.inner + i] =
           ((const T *)a.from)[u * a.step];
   }

@@ -26,7 +26,8 @@ typedef struct slices_args {
   positions index;
   const void *from;
   void *to;
-  const uint64_t *last; /* of each position, who writes it: number + 1 */
+  const uint64_t *last; /* of each position, who writes it: number + 1; NULL:
+                           there is one */
   int64_t outer, n, inner;
   flc_divisor by_n, by_inner;
   int64_t step; /* of `from` between units: 0 where it is one number */

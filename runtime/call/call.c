@@ -489,8 +489,8 @@ static fl_status clone_old(fl_runtime *rt, fl_tensor *t, fl_tensor **out) {
 }
 
 /* Elementwise and the like: the kernel writes in[0]'s memory. Inputs that
- * overlap it otherwise than exactly are read from a copy; what the tape saves
- * of the old values is a copy too. */
+ * overlap it otherwise than element by element are read from a copy; what the
+ * tape saves of the old values is a copy too. */
 static fl_status run_over(work *w, const fl_operand *given) {
   fl_tensor *t = w->in[0].tensor, *clones[FEW] = {NULL}, *old = NULL;
   fl_operand in[FEW], saved[FEW];
@@ -501,7 +501,8 @@ static fl_status run_over(work *w, const fl_operand *given) {
   for (int k = 0; k < w->n_in && s == FL_OK; k++) {
     if (!in[k].tensor || !fl_tensor_shares(in[k].tensor, t))
       continue;
-    if (!fli_same_place(in[k].tensor, t)) {
+    if (!fli_same_place(in[k].tensor, t) ||
+        (k && w->op->family >= FLI_STRUCTURED)) {
       s = clone_old(w->rt, in[k].tensor, &clones[k]);
       saved[k].tensor = in[k].tensor = clones[k];
     } else if (tape && (w->op->saves >> k & 1)) {
