@@ -100,7 +100,7 @@ static void set_flag(lua_State *L, const char *name, bool value) {
   lua_setfield(L, -2, name);
 }
 
-/* {kind, shapes, read, written, apart, number, from, {op, line, module,
+/* {kind, shapes, read, written, kept, apart, number, from, {op, line, module,
  * backward, again}, ...}: numbers of steps count from 1. */
 static void push_step(lua_State *L, fl_lua *st, const fl_profile_step *s) {
   lua_createtable(L, (int)s->n, 7);
@@ -108,6 +108,7 @@ static void push_step(lua_State *L, fl_lua *st, const fl_profile_step *s) {
   set_text(L, "shapes", s->shapes);
   set_number(L, "read", s->read);
   set_number(L, "written", s->written);
+  set_number(L, "kept", s->kept);
   if (s->apart)
     set_text(L, "apart", s->apart);
   if (s->number >= 0) {

@@ -28,6 +28,7 @@ typedef struct fl_profile_step {
   int32_t number, from; /* in the plan, from 0, and the kernel that it is apart
                            from; -1: none */
   double read, written, flops; /* bytes; FLOPs of all launches */
+  double kept; /* of the bytes written: in memory that outlives the launches */
   char shapes[96];
   uint32_t n; /* launches */
   fl_profile_launch launches[];

@@ -417,6 +417,10 @@ fl_status fli_window_flush(fl_runtime *rt) {
   w->n = w->n_args = w->n_words = w->n_slots = 0;
   w->epoch = ++rt->epochs;
   w->flushing = false;
+  if (w->step) { /* of a launch that was refused */
+    fli_mfree(w->step);
+    w->step = NULL;
+  }
   if (s && message)
     s = fli_fail(s, "%s", message);
   free(message);

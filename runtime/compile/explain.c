@@ -157,15 +157,21 @@ static double operand_elements(const fli_step *x, const fli_fused_operand *o,
   return n;
 }
 
+/* Whether memory is older than the window, or something else holds it: a
+ * variable, garbage that is not collected yet, the tape. */
+static bool slot_kept(const fli_plan *p, int slot) {
+  return !p->made[slot] || p->held[slot];
+}
+
 /* Bytes of operands [from, to): what overlaps lies in one storage, which is not
  * read more than once. */
 static double operand_bytes(const fli_window *w, const fli_plan *p,
-                            const fli_step *x, int from, int to) {
+                            const fli_step *x, int from, int to, bool kept) {
   const fli_fused_operand *o = p->operands + x->operands;
   double sum = 0;
   for (int k = from; k < to; k++) {
     double bytes = 0;
-    bool first = o[k].slot >= 0;
+    bool first = o[k].slot >= 0 && (!kept || slot_kept(p, o[k].slot));
     for (int i = from; i < k && first; i++)
       first = o[i].slot != o[k].slot;
     for (int i = k; i < to && first; i++)
@@ -224,9 +230,23 @@ static void fused_fill(const fli_window *w, const fli_plan *p,
     fli_window_cost(w, i, &flops, &bytes, &written);
     s->flops += flops;
   }
-  s->read = operand_bytes(w, p, x, 0, x->n_in);
-  s->written = operand_bytes(w, p, x, x->n_in, x->n_in + x->n_out);
+  int ins = x->n_in, all = x->n_in + x->n_out;
+  s->read = operand_bytes(w, p, x, 0, ins, false);
+  s->written = operand_bytes(w, p, x, ins, all, false);
+  s->kept = operand_bytes(w, p, x, ins, all, true);
   fused_shapes(s, p, x);
+}
+
+static void launch_kept(const fli_window *w, const fli_plan *p,
+                        const fli_entry *e, fl_profile_step *s) {
+  for (int k = 0; k < e->n_in + e->n_out; k++) {
+    const fli_arg *a = &w->args[e->arg + (uint32_t)k];
+    if (a->slot >= 0 && slot_kept(p, a->slot) &&
+        (k >= e->n_in ||
+         fli_op_writes(e->op, fli_entry_attrs(w, e), e->n_in, k)))
+      s->kept += (double)fl_numel(a->meta.ndim, a->meta.shape) *
+                 (double)fl_dtype_size(a->meta.dtype);
+  }
 }
 
 void fli_explain_step(fli_window *w, const fli_plan *p, const fli_step *x) {
@@ -234,15 +254,22 @@ void fli_explain_step(fli_window *w, const fli_plan *p, const fli_step *x) {
       fli_window_step(w, x->entry, x->n_members ? x->n_members : 1);
   if (!s)
     return;
-  if (x->op)
+  const fli_entry *e = &w->entries[x->entry];
+  if (x->op) {
     fused_fill(w, p, x, s);
-  else
-    s->kind = kind_better(s->kind, fli_row_facts_of(w->entries[x->entry].op));
+  } else {
+    s->kind = kind_better(s->kind, fli_row_facts_of(e->op));
+    launch_kept(w, p, e, s);
+  }
   s->number = (int32_t)(x - p->steps);
   s->apart = apart_text(x->apart);
   for (uint32_t k = 0; k < p->n_steps && x->from != FUSE_NONE; k++)
     if (step_has(p, &p->steps[k], x->from))
       s->from = (int32_t)k;
+  if (s->from == s->number) { /* the kernel that it would follow is not there */
+    s->from = -1;
+    s->apart = "what it reads of others is computed again in it";
+  }
   fli_mfree(w->step);
   w->step = s;
 }

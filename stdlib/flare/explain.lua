@@ -82,7 +82,7 @@ local function kernel_of(r, base)
   local k = {launches = launches, operators = step.operators(launches), lines = step.list(launches),
              shapes = s.shapes or "", bytes = r.bytes, flops = r.flops, time = r.time,
              floor = floor.of(r), live = r.live, peak = r.peak, device = r.device,
-             read = s.read or r.bytes, written = s.written or 0,
+             read = s.read or r.bytes, written = s.written or 0, kept = s.kept or 0,
              kind = s.kind or "operator"}
   if #launches > 1 then k.kind = "fused " .. k.kind end
   k.ratio = k.floor and k.time > 0 and k.floor / k.time or nil
@@ -94,6 +94,7 @@ end
 
 local function kernels_of(rows)
   local kernels, base = {}, 0
+  for _, r in ipairs(rows) do floor.seen(r, r.time) end
   for i, r in ipairs(rows) do
     -- numbers of steps begin again with each plan
     if r.step and r.step.number then base = i - r.step.number end
@@ -193,13 +194,13 @@ local M = {}
 -- `off` says why it is not used.
 -- @param f what to run; what flare.compile returned is explained with its options
 -- @param ... its arguments
--- @return an explanation: `tostring` is its text, `:svg(path)` writes a picture. Its fields are
--- `kernels` {{number, kind, operators, launches, lines, shapes, read, written, bytes, flops, time,
--- floor, ratio, live, peak, apart, from}, ...}, with times in microseconds; `launches`, `bytes`,
--- `flops`, `time`, `floor`; `dropped`, launches that no kernel runs, since nothing reads their
--- results or they repeat others; `memory` {peak, kernel, device, holders, the live bytes at each
--- kernel ...};
--- `eager` {launches, bytes, time, peak, seconds}; `seconds` of a call; `off`
+-- @return an explanation: `tostring` is its text, `:svg(path)` writes a picture. Fields: `kernels`,
+-- a list of {number, kind, operators, launches, lines, shapes, read, written, kept (of the bytes
+-- written: in memory that outlives the launches), bytes, flops, time, floor, ratio, live, peak,
+-- apart, from}, with times in microseconds; `launches`, `bytes`, `flops`, `time`, `floor`;
+-- `dropped`, launches that no kernel runs, since nothing reads their results or they repeat others;
+-- `memory` {peak, kernel, device, holders, the live bytes at each kernel ...}; `eager` {launches,
+-- bytes, time, peak, seconds}; `seconds` of a call; `off`
 function M.explain(f, ...)
   local meta = getmetatable(f)
   if type(f) ~= "function" and not (type(meta) == "table" and meta.__call) then

@@ -18,10 +18,11 @@ local legend = {
   {"operator", "other operators"},
 }
 
-local function colour(k)
-  if k.kind:find "^fused" then return colours.fused end
+-- What the legend calls a kernel.
+local function sort_of(k)
+  if k.kind:find "^fused" then return "fused" end
   local alone = k.kind == "pointwise" or k.kind == "reduction" or k.kind == "copy"
-  return colours[alone and "alone" or k.kind] or colours.operator
+  return alone and "alone" or colours[k.kind] and k.kind or "operator"
 end
 
 local escapes = {["<"] = "&lt;", [">"] = "&gt;", ["&"] = "&amp;", ['"'] = "&quot;"}
@@ -39,8 +40,8 @@ local function tooltip(k)
     out[#out + 1] = ("%s  %s%s%s"):format(x.op, x.line, x.backward and " (backward)" or "",
       x.again and " (computed again)" or "")
   end
-  out[#out + 1] = ("%s read, %s written, %s FLOP"):format(units.bytes(k.read),
-    units.bytes(k.written), units.flops(k.flops))
+  out[#out + 1] = ("%s read, %s written (%s kept), %s FLOP"):format(units.bytes(k.read),
+    units.bytes(k.written), units.bytes(k.kept), units.flops(k.flops))
   out[#out + 1] = ("%s%s"):format(units.time(k.time),
     k.floor and (", floor %s"):format(units.time(k.floor)) or "")
   out[#out + 1] = units.bytes(k.live) .. " in tensors"
@@ -78,11 +79,14 @@ local function add_head(out, e, y)
     units.bytes(e.bytes), units.bytes(e.eager.bytes), units.bytes(e.memory.peak),
     units.bytes(e.eager.peak))
   out[#out + 1] = text_at(MARGIN, y + 20, sums)
-  local x = MARGIN
+  local x, there = MARGIN, {}
+  for _, k in ipairs(e.kernels) do there[sort_of(k)] = true end
   for _, item in ipairs(legend) do
-    out[#out + 1] = rect(x, y + 32, 10, 10, colours[item[1]])
-    out[#out + 1] = text_at(x + 15, y + 41, item[2])
-    x = x + 35 + 6.7 * #item[2]
+    if there[item[1]] then
+      out[#out + 1] = rect(x, y + 32, 10, 10, colours[item[1]])
+      out[#out + 1] = text_at(x + 15, y + 41, item[2])
+      x = x + 35 + 6.7 * #item[2]
+    end
   end
   out[#out + 1] = text_at(BAR, y + 62,
     "time; the dark part of a bar is the floor", 'fill="#555"')
@@ -102,7 +106,7 @@ local function add_bars(out, e, y)
     out[#out + 1] = text_at(MARGIN + 38, top + 13, cut(k.operators, 38))
     out[#out + 1] = text_at(BAR - 12, top + 13, cut(lines_of(k), 28),
       'text-anchor="end" fill="#555"')
-    out[#out + 1] = rect(BAR, top + 3, length, ROW - 6, colour(k))
+    out[#out + 1] = rect(BAR, top + 3, length, ROW - 6, colours[sort_of(k)])
     if k.floor then
       out[#out + 1] = ('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="#000" '
         .. 'fill-opacity="0.4"/>'):format(BAR, top + 6, math.min(low, length), ROW - 12)

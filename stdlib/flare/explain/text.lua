@@ -29,16 +29,16 @@ local function table_of(rows, right)
 end
 
 local function kernel_lines(e)
-  local rows = {{"#", "kernel", "operators", "lines", "shapes", "read", "written", "FLOP", "time",
-                 "floor", "", "live"}}
+  local rows = {{"#", "kernel", "operators", "lines", "shapes", "read", "written", "kept",
+                 "FLOP", "time", "floor", "", "live"}}
   for i, k in ipairs(e.kernels) do
     rows[i + 1] = {tostring(i), k.kind, k.operators, cut(step.lines(k.launches)),
-                   cut(k.shapes), bytes(k.read), bytes(k.written), flops(k.flops), time(k.time),
-                   k.floor and time(k.floor) or "-",
+                   cut(k.shapes), bytes(k.read), bytes(k.written), bytes(k.kept), flops(k.flops),
+                   time(k.time), k.floor and time(k.floor) or "-",
                    k.ratio and ("%.0f%%"):format(100 * k.ratio) or "-", bytes(k.live)}
   end
   local right = {[1] = true}
-  for k = 6, 12 do right[k] = true end
+  for k = 6, 13 do right[k] = true end
   return table_of(rows, right)
 end
 
@@ -97,8 +97,10 @@ return function(e)
     out[1] = ("%s; %d more do not run: nothing reads their results, or they repeat others"):format(
       out[1], e.dropped)
   end
-  append(out, kernel_lines(e))
-  if n > 0 then out[#out + 1] = "why a kernel is not part of an earlier one, (n):" end
+  if n > 0 then
+    append(out, kernel_lines(e))
+    out[#out + 1] = "why a kernel is not part of an earlier one, (n):"
+  end
   append(out, apart_lines(e))
   local again = again_text(e)
   if again ~= "" then out[#out + 1] = "computed again instead of read: " .. again end
