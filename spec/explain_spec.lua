@@ -24,9 +24,10 @@ local function check(e)
   for i, k in ipairs(e.kernels) do
     assert.equal(i, k.number)
     assert.is_true(k.read >= 0 and k.written >= 0 and k.read + k.written == k.bytes)
+    assert.is_true(k.kept >= 0 and k.kept <= k.written)
     assert.is_true(k.time >= 0 and k.live > 0 and k.peak >= k.live)
     assert.is_true(#k.apart > 0 and not k.apart:find "%%")
-    assert.is_true(k.from == nil or k.from ~= i and e.kernels[k.from] ~= nil)
+    assert.is_true(k.from ~= i and (not k.from or e.kernels[k.from] ~= nil))
     for _, x in ipairs(k.launches) do
       assert.equal(here, x.line:match "^(.*):%d+$", k.operators .. ": " .. x.line)
     end
@@ -55,11 +56,47 @@ describe("an explanation", function()
     assert.truthy(text:find(("%s:%d-%d"):format(here, first, first + 1), 1, true))
     assert.equal(64 * 128 * 4, k.read)
     assert.equal(64 * 128 * 4, k.written)
+    assert.equal(k.written, k.kept) -- it is returned
     assert.equal(9 * 64 * 128, k.flops)
     assert.equal(9, e.eager.launches)
     -- four operators of two tensors, four of a tensor and a number, tanh
     assert.equal((4 * 3 + 5 * 2) * 64 * 128 * 4 + 4 * 8, e.eager.bytes)
     assert.equal(e.kernels[1].bytes, e.bytes)
+  end)
+
+  it("numbers the kernels of all windows, on a device that runs behind the host, too", function()
+    for _, device in ipairs {"cpu", "sim:0"} do
+      local e, text = check(flare.explain(function(x)
+        local y = (x * 2 + 1):tanh()
+        if y:sum():item() > 1e9 then return y end
+        return (y * y):softmax(-1), (y:sum(1) + 1):sqrt()
+      end, flare.randn(64, 128, {device = device})))
+      local second
+      for i, k in ipairs(e.kernels) do
+        assert.equal(device, k.device)
+        assert.equal(device == "cpu", k.floor ~= nil)
+        for _, x in ipairs(k.launches) do second = second or x.op == "softmax" and i end
+      end
+      -- what follows item() is a plan of its own, whose kernels are apart from each other
+      assert.equal("no kernel of the call computes what it reads", e.kernels[second].apart)
+      for i = second + 1, #e.kernels do assert.is_true(e.kernels[i].from >= second) end
+      assert.is_true(e.kernels[1].kept > 0)
+      assert.equal(device, e.memory.device)
+      assert.truthy(text:find("memory: at most %S+ %S+ on " .. device))
+    end
+  end)
+
+  it("tells launches that do not run", function()
+    local e, text = check(flare.explain(function(x)
+      local unused = (x * 3):matmul(x)
+      unused:close()
+      return x:exp() + x:exp()
+    end, flare.randn(8, 8)))
+    assert.same({"add", "exp"}, (operators(e.kernels[1])))
+    assert.equal(1, #e.kernels)
+    assert.equal(3, e.dropped)
+    assert.truthy(text:find "^2 launches in 1 kernel; 3 more do not run")
+    assert.equal("0 launches in 0 kernels", tostring(flare.explain(function() end)):match "^[^\n]*")
   end)
 
   it("refuses what it cannot run", function()
@@ -170,6 +207,7 @@ describe("an explained step", function()
     -- predictions, targets and the gradient of the loss; the loss and the predictions' gradient
     assert.equal(4 * (32 + 32 + 1), loss.read)
     assert.equal(4 * (32 + 1), loss.written)
+    assert.equal(4, loss.kept)
     local adam = holders_of(e, "adam_step")
     assert.equal(1, #adam)
     assert.equal(here .. ":" .. at + 6, adam[1].lines[1])

@@ -47,13 +47,26 @@ end
 
 local floats = {f64 = true, f32 = true, f16 = true, bf16 = true}
 
+-- Few FLOPs a byte never are what counts.
+local function computes(row)
+  return row.flops > 8 * row.bytes and floats[row.dtype] and not row.device:find "^sim"
+end
+
+--- A launch that took `time` microseconds: a faster one than those that were measured, while other
+-- programs had the device, raises the rate.
+function M.seen(row, time)
+  if not computes(row) or time <= 0 then return end
+  local _ <close> = core.no_grad()
+  local rate = flops(row.device, row.dtype)
+  known[row.device][row.dtype] = math.max(rate, row.flops / time * 1e6)
+end
+
 --- Microseconds of the floor of a row, nil for a transfer or a simulated device.
 function M.of(row)
   if row.transfer or row.device:find "^sim" then return nil end
   local _ <close> = core.no_grad()
   local time = row.bytes / of(row.device).bytes
-  -- few FLOPs a byte never are what counts
-  if row.flops > 8 * row.bytes and floats[row.dtype] then
+  if computes(row) then
     time = math.max(time, row.flops / flops(row.device, row.dtype))
   end
   return time * 1e6
