@@ -99,6 +99,16 @@ describe("an explanation", function()
     assert.equal("0 launches in 0 kernels", tostring(flare.explain(function() end)):match "^[^\n]*")
   end)
 
+  it("runs as often as its page says", function()
+    local calls = 0
+    flare.explain(function(x)
+      calls = calls + 1
+      return x + 1
+    end, flare.ones(2))
+    local page = assert(io.open "docs/compile.md"):read "a"
+    assert.equal(tonumber(page:match "f runs (%d+) times"), calls)
+  end)
+
   it("refuses what it cannot run", function()
     assert.error_matches(function() flare.explain(flare.ones(2)) end,
       "explain: expected a function or a module, got a tensor")

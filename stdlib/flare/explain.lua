@@ -10,8 +10,9 @@ local step = require "flare.profile.step"
 
 local Explanation = class "Explanation"
 
-local WARM = 3  -- calls before times are taken
-local TIMES = 5 -- calls whose median counts
+local WARM = 3    -- calls before times are taken
+local SETTLE = 10 -- the same of a plan: it forgets what garbage held after eight of them
+local TIMES = 5   -- calls whose median counts
 
 -- --- running ---
 
@@ -137,7 +138,7 @@ function Explanation:init(f, args)
   self.eager = {launches = #eager, bytes = sum(eager, "bytes"), time = sum(eager, "time"),
                 peak = memory_of(eager).peak, seconds = clocked(plain, args)}
   local planned, object = core.compiled(plain, exact or false, true, false, false, chunk)
-  for _ = 1, WARM do call(planned, args) end
+  for _ = 1, SETTLE do call(planned, args) end
   local windows = core.compiled_stats(object).windows
   local rows = timed_rows(planned, args)
   local stats = core.compiled_stats(object)
@@ -189,7 +190,7 @@ local M = {}
 --- Explains the plan of a function, a module or a compiled function for these arguments: its
 -- kernels with their operators and lines, bytes, times and floors, what is not fused and why, and
 -- memory over time.
--- f runs 26 times, without a plan and then with one, so a training step trains. On the CPU
+-- f runs 33 times, without a plan and then with one, so a training step trains. On the CPU
 -- `flare.compile` drops plans that do not make calls faster; the plan is shown all the same, and
 -- `off` says why it is not used.
 -- @param f what to run; what flare.compile returned is explained with its options

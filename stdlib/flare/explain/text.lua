@@ -112,6 +112,9 @@ return function(e)
     {"plan", tostring(n), bytes(e.bytes), time(e.time), time(e.seconds * 1e6),
      bytes(e.memory.peak)},
   }, {false, true, true, true, true, true}))
-  if e.off then out[#out + 1] = "flare.compile does not use this plan: " .. e.off end
+  if n > 0 then
+    out[#out + 1] = e.off and "flare.compile does not use this plan: " .. e.off
+      or "flare.compile uses this plan"
+  end
   return table.concat(out, "\n")
 end
