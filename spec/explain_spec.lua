@@ -269,7 +269,8 @@ describe("an explained step", function()
     local count = kinds(e)
     assert.equal(5, count.convolution)
     assert.is_true(#e.kernels <= 15)
-    has(holders_of(e, "mean")[1], "add relu sub square mean square_backward relu_backward")
+    has(holders_of(e, "mean")[1], "square mean square_backward relu_backward")
+    has(holders_of(e, "sub")[1], "batch_norm add relu sub")
     -- forward: x by weights of 8 x 8 x 3 x 3, and the bias
     local conv = e.kernels[1]
     assert.equal("conv", conv.operators)

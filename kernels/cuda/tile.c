@@ -27,10 +27,6 @@ static void plan_live(tile_plan *p, int v) {
     plan_live(p, x->in[j]);
 }
 
-static int vector_dim(const tile_plan *p) {
-  return p->columns ? p->n_outer - 1 : p->n_dims - 1;
-}
-
 /* Whether a value compares a coordinate with a multiple of V, so that the
  * outcome is the same for all elements of a vector. */
 static bool is_steady(const tile_plan *p, int v) {
@@ -38,11 +34,12 @@ static bool is_steady(const tile_plan *p, int v) {
   const fl_instr *x = &b->instrs[v - b->n_in - b->n_const];
   if (v < b->n_in + b->n_const || (x->row != FL_ROW_ge && x->row != FL_ROW_lt))
     return false;
-  int at = x->in[0], to = x->in[1] - b->n_in;
+  const uint16_t *of = x->in;
+  int at = of[0], to = of[1] - b->n_in;
   if (at >= b->n_in || p->t->leaves[at].kind != FL_LEAF_COORD || to < 0 ||
       to >= b->n_const || b->constants[to].type != FL_I64)
     return false;
-  int dim = vector_dim(p);
+  int dim = flc_tile_vector_dim(p);
   bool steady = dim >= 0 && p->leaf[at].coef[dim] == 1 &&
                 p->leaf[at].offset % p->v == 0 &&
                 b->constants[to].i % p->v == 0;
@@ -55,7 +52,7 @@ static bool is_steady(const tile_plan *p, int v) {
  * reductions: gone through until nothing changes. */
 static void plan_along(tile_plan *p) {
   const fl_program *b = p->t->body;
-  int d = vector_dim(p), first = b->n_in + b->n_const;
+  int d = flc_tile_vector_dim(p), first = b->n_in + b->n_const;
   memset(p->along, 0, sizeof p->along);
   for (int v = 0; v < p->n_values; v++)
     p->steady[v] = is_steady(p, v);
@@ -81,195 +78,10 @@ static void plan_along(tile_plan *p) {
   }
 }
 
-/* --- dims --- */
-
-typedef struct plan_form {
-  fl_form *at;
-  int64_t bytes; /* of all elements that it goes through */
-  bool store, inner, coord;
-} plan_form;
-
-static int64_t form_bytes(const tile_plan *p, const fl_form *at, int operand) {
-  int64_t n = (int64_t)fl_dtype_size(p->dtype[operand]);
-  for (int d = 0; d < p->n_dims; d++)
-    n *= at->coef[d] && n < INT64_MAX / 2 / p->size[d] ? p->size[d] : 1;
-  return n;
-}
-
-/* Stores first, then loads, then coordinates. */
-static int plan_forms(tile_plan *p, plan_form *to) {
-  const fl_tile *t = p->t;
-  int n = 0;
-  for (int k = 0; k < t->n_stores; k++)
-    to[n++] = (plan_form){
-        &p->store[k],
-        form_bytes(p, &p->store[k], t->n_in + t->stores[k].operand), true,
-        p->f.inner[flc_tile_value(p, t->stores[k].value)], false};
-  for (int kind = FL_LEAF_LOAD; kind <= FL_LEAF_COORD; kind++)
-    for (int k = 0; k < t->body->n_in; k++)
-      if (t->leaves[k].kind == kind && p->live[k])
-        to[n++] =
-            (plan_form){&p->leaf[k],
-                        kind == FL_LEAF_LOAD
-                            ? form_bytes(p, &p->leaf[k], t->leaves[k].operand)
-                            : 0,
-                        false, p->f.inner[k], kind == FL_LEAF_COORD};
-  return n;
-}
-
-static void take_form(const tile_plan *p, const int *dims, const fl_form *from,
-                      fl_form *to) {
-  memset(to, 0, sizeof *to);
-  to->offset = from->offset;
-  for (int d = 0; d < p->n_dims; d++)
-    to->coef[d] = from->coef[dims[d]];
-}
-
-static void plan_sizes(tile_plan *p) {
-  const fl_tile *t = p->t;
-  int dims[FL_TILE_DIMS] = {0}, n_outer = t->n_dims - t->n_inner;
-  p->rows = p->reduced = 1;
-  for (int i = 0; i < t->n_dims; i++) {
-    *(i < n_outer ? &p->rows : &p->reduced) *= t->shape[i];
-    if (t->shape[i] == 1)
-      continue;
-    dims[p->n_dims] = i;
-    p->size[p->n_dims++] = t->shape[i];
-    p->n_outer += i < n_outer;
-  }
-  for (int k = 0; k < t->body->n_in; k++)
-    take_form(p, dims, &t->leaves[k].at, &p->leaf[k]);
-  for (int k = 0; k < t->n_stores; k++)
-    take_form(p, dims, &t->stores[k].at, &p->store[k]);
-}
-
-static void swap_dims(tile_plan *p, plan_form *f, int n, int a, int b) {
-  int64_t s = p->size[a];
-  p->size[a] = p->size[b];
-  p->size[b] = s;
-  for (int k = 0; k < n; k++) {
-    int64_t c = f[k].at->coef[a];
-    f[k].at->coef[a] = f[k].at->coef[b];
-    f[k].at->coef[b] = c;
-  }
-}
-
-/* Whether dim b goes outside of a: by the first form that tells. */
-static bool goes_outside(const plan_form *f, int n, int a, int b) {
-  for (int k = 0; k < n; k++) {
-    int64_t x = llabs(f[k].at->coef[a]), y = llabs(f[k].at->coef[b]);
-    if (x && y && x != y)
-      return y > x;
-  }
-  return false;
-}
-
-/* Bytes that lie side by side along a dim. */
-static int64_t dim_score(const plan_form *f, int n, int d, bool inner) {
-  int64_t score = 0;
-  for (int k = 0; k < n; k++)
-    if (!f[k].coord && llabs(f[k].at->coef[d]) == 1 && (f[k].inner || !inner))
-      score += f[k].bytes / 64 * (f[k].store ? 5 : 4);
-  return score;
-}
-
-static int best_dim(const plan_form *f, int n, int begin, int end, bool inner,
-                    int64_t *score) {
-  int best = end - 1;
-  *score = -1;
-  for (int d = end - 1; d >= begin; d--) {
-    int64_t s = dim_score(f, n, d, inner);
-    if (s > *score) {
-      *score = s;
-      best = d;
-    }
-  }
-  return best;
-}
-
-/* Dims [begin, end) in the order of the forms' strides, the one along which
- * most lies side by side last. */
-static void order_dims(tile_plan *p, plan_form *f, int n, int begin, int end,
-                       bool inner) {
-  int64_t score;
-  for (int i = begin + 1; i < end; i++)
-    for (int d = i; d > begin && goes_outside(f, n, d - 1, d); d--)
-      swap_dims(p, f, n, d - 1, d);
-  if (begin < end)
-    for (int d = best_dim(f, n, begin, end, inner, &score); d < end - 1; d++)
-      swap_dims(p, f, n, d, d + 1);
-}
-
-static void merge_dims(tile_plan *p, plan_form *f, int n) {
-  for (int d = p->n_dims - 2; d >= 0; d--) {
-    bool one = d + 1 != p->n_outer;
-    for (int k = 0; k < n && one; k++)
-      one = f[k].at->coef[d] == f[k].at->coef[d + 1] * p->size[d + 1];
-    if (!one)
-      continue;
-    p->size[d] *= p->size[d + 1];
-    for (int k = 0; k < n; k++)
-      f[k].at->coef[d] = f[k].at->coef[d + 1];
-    for (int i = d + 1; i < p->n_dims - 1; i++)
-      swap_dims(p, f, n, i, i + 1);
-    for (int k = 0; k < n; k++)
-      f[k].at->coef[p->n_dims - 1] = 0;
-    p->n_dims--;
-    p->n_outer -= d < p->n_outer;
-  }
-}
-
-/* Inner dims that nothing is reduced over, nor stored once for, are outer ones
- * like the others. */
-static void plan_dims(tile_plan *p) {
-  plan_form f[FL_TILE_STORES + FL_TILE_LEAVES];
-  bool rows = p->f.phases > 1;
-  plan_sizes(p);
-  for (int k = 0; k < p->t->n_stores; k++) {
-    bool inner = p->f.inner[flc_tile_value(p, p->t->stores[k].value)];
-    rows = rows || !inner;
-    p->writes_inner |= inner;
-  }
-  if (!rows) {
-    p->n_outer = p->n_dims;
-    p->rows *= p->reduced;
-    p->reduced = 1;
-    memset(p->f.inner, 0, sizeof p->f.inner);
-    p->writes_inner = false;
-  }
-  int n = plan_forms(p, f);
-  int64_t outer = -1, inner = -1;
-  order_dims(p, f, n, 0, p->n_outer, false);
-  order_dims(p, f, n, p->n_outer, p->n_dims, true);
-  if (p->n_outer)
-    best_dim(f, n, 0, p->n_outer, p->n_dims > p->n_outer, &outer);
-  if (p->n_dims > p->n_outer)
-    best_dim(f, n, p->n_outer, p->n_dims, true, &inner);
-  merge_dims(p, f, n);
-  p->columns = p->n_dims == p->n_outer || (outer > inner && p->reduced > 0);
-}
-
-/* Whether all indices and places fit 32 bits. */
-static bool form_fits(const tile_plan *p, const fl_form *at) {
-  double most = (double)llabs(at->offset);
-  for (int d = 0; d < p->n_dims; d++)
-    most += (double)llabs(at->coef[d]) * (double)p->size[d];
-  return most < 2e9;
-}
-
-static void plan_width(tile_plan *p) {
-  p->wide = p->rows > 2000000000 || p->reduced > 2000000000;
-  for (int k = 0; k < p->t->body->n_in; k++)
-    if (p->live[k] && p->t->leaves[k].kind != FL_LEAF_REDUCE)
-      p->wide = p->wide || !form_fits(p, &p->leaf[k]);
-  for (int k = 0; k < p->t->n_stores; k++)
-    p->wide = p->wide || !form_fits(p, &p->store[k]);
-}
-
 /* --- vectors --- */
 
 static int form_way(const tile_plan *p, const fl_form *at, int operand, int v) {
-  int dim = vector_dim(p);
+  int dim = flc_tile_vector_dim(p);
   int64_t c = dim < 0 ? 0 : at->coef[dim];
   int64_t unit = 16 / (int64_t)fl_dtype_size(p->dtype[operand]);
   if (c == 0)
@@ -292,7 +104,7 @@ typedef struct plan_operand {
 
 static int vector_operands(const tile_plan *p, plan_operand *to) {
   const fl_tile *t = p->t;
-  int n = 0, large = 0, dim = vector_dim(p);
+  int n = 0, large = 0, dim = flc_tile_vector_dim(p);
   int64_t most = 0;
   for (int k = 0; k < t->n_stores; k++)
     if (p->columns || p->f.inner[flc_tile_value(p, t->stores[k].value)])
@@ -302,7 +114,7 @@ static int vector_operands(const tile_plan *p, plan_operand *to) {
         (p->columns || p->f.inner[k]))
       to[n++] = (plan_operand){&p->leaf[k], t->leaves[k].operand, 0};
   for (int k = 0; k < n; k++) {
-    to[k].bytes = form_bytes(p, to[k].at, to[k].operand);
+    to[k].bytes = flc_tile_bytes(p, to[k].at, to[k].operand);
     most = to[k].bytes > most ? to[k].bytes : most;
   }
   for (int k = 0; k < n; k++)
@@ -314,7 +126,7 @@ static int vector_operands(const tile_plan *p, plan_operand *to) {
 /* 16 bytes of the widest, where all can be read and written so. */
 static int plan_vector(const tile_plan *p) {
   plan_operand x[FL_TILE_STORES + FL_TILE_LEAVES];
-  int n = vector_operands(p, x), dim = vector_dim(p);
+  int n = vector_operands(p, x), dim = flc_tile_vector_dim(p);
   size_t most = 2;
   for (int k = 0; k < n; k++) {
     size_t size = fl_dtype_size(p->dtype[x[k].operand]);
@@ -336,7 +148,6 @@ static int plan_vector(const tile_plan *p) {
 
 static void plan_ways(tile_plan *p) {
   const fl_tile *t = p->t;
-  p->v = plan_vector(p);
   plan_along(p);
   for (int k = 0; k < t->body->n_in; k++) {
     const fl_leaf *x = &t->leaves[k];
@@ -546,8 +357,9 @@ static void plan_segments(tile_plan *p, const flc_chip *chip) {
   int64_t blocks = plan_blocks(p), step = p->columns ? 1 : p->v;
   p->segments = p->kernels = 1;
   p->segment = p->reduced;
-  if (p->f.phases < 2 || p->f.phases > TILE_PASSES ||
-      blocks >= chip->processors || p->reduced < (p->columns ? 256 : 8192) ||
+  if ((p->f.phases < 2 && !(p->columns && p->writes_inner)) ||
+      p->f.phases > TILE_PASSES || blocks >= chip->processors ||
+      p->reduced < (p->columns ? 256 : 8192) ||
       (p->writes_inner && rows_in_place(p)))
     return;
   if (!p->columns) {
@@ -579,8 +391,8 @@ static void plan_make(tile_plan *p, const flc_chip *chip) {
   for (int v = 0; v < p->n_values; v++)
     if (p->live[v] && p->f.phase[v] >= p->f.phases)
       p->f.phases = p->f.phase[v] + 1;
-  plan_dims(p);
-  plan_width(p);
+  flc_tile_dims(p);
+  p->v = plan_vector(p);
   plan_ways(p);
   if (p->columns)
     plan_columns(p);
@@ -602,12 +414,26 @@ static bool head_last(const tile_plan *p, int k) {
   return k == p->kernels - 1;
 }
 
+/* The last kernel of rows in segments joins their sums, and writes what is by
+ * row: of a few rows each block, by many threads. */
+static void plan_join(tile_plan *p) {
+  p->v = p->columns ? 1 : p->v;
+  p->groups = p->columns ? two_up(p->rows, 8) : 1;
+  p->lanes = two_up(p->segments, 256 / p->groups);
+  while (p->lanes * p->groups < 32)
+    p->lanes *= 2;
+  plan_ways(p);
+}
+
 static char *text_make(tile_plan *p, int k) {
   int reductions = 0;
   char head[120];
   for (int i = 0; i < p->t->body->n_in; i++)
     reductions += p->t->leaves[i].kind == FL_LEAF_REDUCE;
   bool once = head_last(p, k) && !p->writes_inner;
+  tile_plan as = *p;
+  if (once && p->kernels > 1)
+    plan_join(p);
   snprintf(head, sizeof head, "//%llu %d %d %d %llu\n",
            (unsigned long long)plan_blocks(p), once ? 1 : p->segments,
            p->lanes * p->groups, p->kernels,
@@ -615,7 +441,9 @@ static char *text_make(tile_plan *p, int k) {
                                 (unsigned long long)p->segments *
                                 (unsigned long long)p->rows * 8
                           : 0ULL);
-  return flc_tile_text(p, k, head);
+  char *text = flc_tile_text(p, k, head);
+  *p = as;
+  return text;
 }
 
 static tile_head head_of(const char *text) {

@@ -45,6 +45,14 @@ typedef struct tile_plan {
   int kernels;                     /* 1, or one for each pass with segments */
 } tile_plan;
 
+/* Sets the dims, their forms, and what they decide (tile_dims.c). */
+void flc_tile_dims(tile_plan *p);
+/* Bytes of all elements that a form goes through. */
+int64_t flc_tile_bytes(const tile_plan *p, const fl_form *at, int operand);
+static inline int flc_tile_vector_dim(const tile_plan *p) {
+  return p->columns ? p->n_outer - 1 : p->n_dims - 1;
+}
+
 /* What an inner value is to a pass. */
 enum { TILE_UNUSED, TILE_MADE, TILE_KEPT };
 /* Which inner values pass `pass` computes, which ones it has from earlier ones;

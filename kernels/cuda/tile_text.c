@@ -109,6 +109,26 @@ static void put_form(text *to, const tile_plan *p, const fl_form *at, bool j) {
 
 static void scope_value(scope *s, int v);
 
+/* Whether a value is only reduced: it may be contracted with the addition. */
+static bool only_reduced(const tile_plan *p, int v) {
+  const fl_program *b = p->t->body;
+  for (int k = 0; k < b->n_instr; k++)
+    for (int j = 0; j < b->instrs[k].n_in; j++)
+      if (b->instrs[k].in[j] == v && p->live[first_instr(p) + k])
+        return false;
+  for (int k = 0; k < p->t->n_stores; k++)
+    if (store_value(p, k) == v)
+      return false;
+  return true;
+}
+
+/* Takes back what was printed last if it is `end`. */
+static void put_back(text *to, const char *end) {
+  size_t n = strlen(end);
+  if (to->n >= n && memcmp(to->at + to->n - n, end, n) == 0)
+    to->n -= n;
+}
+
 static void scope_leaf(scope *s, int v) {
   const tile_plan *p = s->p;
   const fl_leaf *x = leaf_of(p, v);
@@ -139,10 +159,11 @@ static void scope_leaf(scope *s, int v) {
 static void scope_steady(scope *s, int v) {
   const tile_plan *p = s->p;
   const fl_instr *x = &p->t->body->instrs[v - first_instr(p)];
+  const uint16_t *of = x->in;
   put(s->to, "const bool v%d = ", v);
-  put_form(s->to, p, &p->leaf[x->in[0]], false);
+  put_form(s->to, p, &p->leaf[of[0]], false);
   put(s->to, " %s %lld;\n", x->row == FL_ROW_ge ? ">=" : "<",
-      (long long)p->t->body->constants[x->in[1] - n_in(p)].i);
+      (long long)p->t->body->constants[of[1] - n_in(p)].i);
 }
 
 static void scope_value(scope *s, int v) {
@@ -180,6 +201,11 @@ static void scope_value(scope *s, int v) {
     return;
   fl_program_piece(b, v - first_instr(p), 1, s->to->at + s->to->n, n + 1);
   s->to->n += n;
+  if (only_reduced(p, v)) {
+    char end[40];
+    snprintf(end, sizeof end, "fl_separate(v%d);\n", v);
+    put_back(s->to, end);
+  }
 }
 
 static void open_scope(scope *s, const tile_plan *p, text *to,

@@ -39,7 +39,7 @@ static bool plan_fits(const fli_plan *p, const fli_window *w) {
   return memcmp(p->words, w->words, p->n_words * sizeof *p->words) == 0;
 }
 
-static void plan_unbuild(fli_plan *p) {
+void fli_plan_unbuild(fli_plan *p) {
   for (uint32_t i = 0; i < p->n_steps; i++)
     fli_loop_free(p->steps[i].loop);
   fli_mfree(p->steps);
@@ -83,11 +83,11 @@ static void plan_holds(fli_plan *p, const fli_window *w) {
   } else
     shrinks = false;
   if (grows || shrinks)
-    plan_unbuild(p);
+    fli_plan_unbuild(p);
 }
 
 void fli_plan_free(fli_plan *p) {
-  plan_unbuild(p);
+  fli_plan_unbuild(p);
   fli_mfree(p->entries);
   fli_mfree(p->args);
   fli_mfree(p->words);
@@ -317,7 +317,7 @@ static void plan_starves(fli_plan *p, fli_window *w) {
     w->args[p->moved[k].arg] = p->args[p->moved[k].arg];
   for (uint32_t k = 0; k < w->n_slots; k++)
     p->held[k] = w->slots[k].held = fli_slot_held(&w->slots[k]);
-  plan_unbuild(p);
+  fli_plan_unbuild(p);
   p->failed = ++p->starved >= STARVES;
 }
 
@@ -338,7 +338,7 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   if (!p->built && !p->failed) {
     bool built = fli_plan_build(c, p, w) == FL_OK;
     if (!built)
-      plan_unbuild(p);
+      fli_plan_unbuild(p);
     p->built = built;
     p->failed = !built;
   }

@@ -106,6 +106,8 @@ fl_status fli_plan_run(fli_window *w, const fli_plan *p);
 /* Builds the steps of p, which was made for windows like w (fuse.c). */
 fl_status fli_plan_build(struct fl_compiled *c, fli_plan *p,
                          const fli_window *w);
+/* Forgets the steps. */
+void fli_plan_unbuild(fli_plan *p);
 bool fli_compiled_plan(fli_window *w, fl_status *status);
 /* While the profiler runs: what step x is, which is launched next. */
 void fli_explain_step(fli_window *w, const fli_plan *p, const fli_step *x);

@@ -42,6 +42,25 @@ static void emit_used(const fuse_group *g, uint8_t *used) {
   }
 }
 
+/* Whether the group is one launch of the window as it was called. */
+static bool emit_whole(const fuse *f, const fuse_group *g) {
+  const fuse_part *part = &f->parts[g->entry[0]];
+  for (int k = 1; k < g->n; k++)
+    if (f->parts[g->entry[k]].origin != part->origin)
+      return false;
+  return !g->inlined && g->n == part->parts;
+}
+
+/* All that launch i of the window reads. */
+static void emit_reads(fuse *f, uint32_t origin, uint32_t time) {
+  const fli_entry *e = &f->w->entries[origin];
+  for (int k = 0; k < e->n_in; k++) {
+    int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
+    if (slot >= 0)
+      emit_needs(f, slot, time);
+  }
+}
+
 /* From the last step to the first: drops groups whose results nothing reads,
  * and stores of others. */
 static void emit_prune(fuse *f) {
@@ -49,13 +68,7 @@ static void emit_prune(fuse *f) {
     fuse_group *g = f->steps[s].group;
     uint8_t used[FL_PROGRAM_VALUES] = {0};
     if (!g) {
-      uint32_t entry = f->steps[s].entry;
-      const fli_entry *e = &f->w->entries[entry];
-      for (int k = 0; k < e->n_in; k++) {
-        int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
-        if (slot >= 0)
-          emit_needs(f, slot, entry);
-      }
+      emit_reads(f, f->parts[f->steps[s].entry].origin, f->steps[s].entry);
       continue;
     }
     int n = 0;
@@ -65,6 +78,8 @@ static void emit_prune(fuse *f) {
         g->written[n++] = g->written[k];
       }
     g->n_written = n;
+    if (n && emit_whole(f, g))
+      emit_reads(f, f->parts[g->entry[0]].origin, g->entry[0]);
     emit_used(g, used);
     for (int k = 0; k < g->n_leaves; k++)
       if (used[g->leaves[k].node] && g->leaves[k].slot >= 0)
@@ -320,11 +335,30 @@ static void emit_strided(emitting *m, const fl_form *at, fli_fused_operand *o) {
   }
 }
 
+#define REPEATS_LEAST 64
+
+/* Whether many elements have loads of several in common, as factors of channels
+ * are: a tile loads them once. */
+static bool emit_repeats(const emitting *m, const fl_form *at) {
+  int64_t same = 1;
+  bool varies = false;
+  for (int i = 0; i < m->n_dims; i++) {
+    varies = varies || at->coef[i];
+    same *= at->coef[i] ? 1 : m->size[i];
+  }
+  return varies && same >= REPEATS_LEAST;
+}
+
 /* Without reductions, coordinates and masks a kernel is an expression, which is
  * one for all shapes. False: it must be a tile. On the CPU tiles cost less for
  * each launch. */
 static bool emit_is_expression(const emitting *m) {
   const fuse_group *g = m->g;
+  int repeats = 0;
+  for (int k = 0; k < m->n_leaves; k++)
+    repeats += emit_repeats(m, &m->leaves[k].at);
+  if (repeats > 1 && m->f->tiles)
+    return false;
   for (int k = 0; k < m->n_leaves; k++)
     if (m->leaves[k].kind != FL_LEAF_LOAD || m->leaves[k].mask >= 0)
       return false;
@@ -375,13 +409,19 @@ static fl_status emit_expression(emitting *m, fli_step *x) {
   return emit_step_operands(m, x);
 }
 
+/* The launch of the window that a launch of the planner's is part of. */
+static uint32_t emit_origin(const fuse *f, uint32_t entry) {
+  return entry == FUSE_NONE ? entry : f->parts[entry].origin;
+}
+
 static fl_status emit_group(fuse *f, const fuse_group *g) {
-  fli_step x = {
-      .entry = g->entry[g->n - 1], .apart = g->apart, .from = g->from};
+  fli_step x = {.entry = f->parts[g->entry[g->n - 1]].origin,
+                .apart = g->apart,
+                .from = emit_origin(f, g->from)};
   fl_status s = FL_OK;
   if (g->n_written == 0)
     return FL_OK;
-  if (g->n > 1 || g->inlined) {
+  if (!emit_whole(f, g)) {
     emitting *m = fli_malloc(f->rt, sizeof *m);
     if (!m)
       return FL_ENOMEM;
@@ -467,9 +507,10 @@ fl_status fli_fuse_emit(fuse *f) {
     if (f->steps[i].group)
       FLI_TRY(emit_group(f, f->steps[i].group));
     else
-      p->steps[p->n_steps++] = (fli_step){.entry = f->steps[i].entry,
-                                          .apart = f->steps[i].apart,
-                                          .from = f->steps[i].from};
+      p->steps[p->n_steps++] =
+          (fli_step){.entry = f->parts[f->steps[i].entry].origin,
+                     .apart = f->steps[i].apart,
+                     .from = emit_origin(f, f->steps[i].from)};
   FLI_TRY(fli_explain_owners(f));
   return plan_memory(f);
 }

@@ -47,6 +47,21 @@ static bool member_joined(const fuse_group *g, uint32_t entry) {
   return false;
 }
 
+/* Parts as launches of the window, each once; the list is in order. */
+static void members_origins(const fuse *f, fli_step *x) {
+  uint32_t *list = f->p->members + x->members, n = 0;
+  for (uint32_t k = 0; k < x->n_members; k++) {
+    uint32_t origin = f->parts[list[k] & ~FLI_AGAIN].origin;
+    uint32_t again = list[k] & FLI_AGAIN;
+    if (n && (list[n - 1] & ~FLI_AGAIN) == origin)
+      list[n - 1] &= origin | again;
+    else
+      list[n++] = origin | again;
+  }
+  f->p->n_members -= x->n_members - n;
+  x->n_members = n;
+}
+
 fl_status fli_explain_members(fuse *f, const fuse_group *g, const uint8_t *used,
                               fli_step *x) {
   fli_plan *p = f->p;
@@ -77,6 +92,7 @@ fl_status fli_explain_members(fuse *f, const fuse_group *g, const uint8_t *used,
       m[0] = m[1];
       m[1] = later;
     }
+  members_origins(f, x);
   return FL_OK;
 }
 

@@ -56,8 +56,7 @@ static uint32_t conflicts_of(const fuse *f, const fli_entry *e) {
       continue;
     if (f->writer[slot] >= 0)
       mask |= 1u << f->writer[slot];
-    if (k >= e->n_in ||
-        fli_op_writes(e->op, fli_entry_attrs(f->w, e), e->n_in, k))
+    if (fli_fuse_part_writes(f, e, k))
       mask |= f->readers[slot];
   }
   return mask;
@@ -96,7 +95,11 @@ static int group_place(fuse *f) {
 }
 
 static void add_other(fuse *f, uint32_t i) {
-  close_groups(f, conflicts_of(f, &f->w->entries[i]));
+  if (f->parts[i].parts > 1) {
+    f->failed = fli_fuse_origin(f, f->parts[i].origin);
+    return;
+  }
+  close_groups(f, conflicts_of(f, &f->entries[i]));
   fuse_step_add(f, NULL, i);
   uint32_t old = 0;
   for (int k = 0; k < FUSE_OPEN; k++)
@@ -117,13 +120,13 @@ static void note_apart(fuse *f, const fli_entry *e) {
         (f->from != FUSE_NONE && f->entry_of[def] < f->from))
       continue;
     f->from = f->entry_of[def];
-    f->apart = fli_fuse_can(f, &f->w->entries[f->from]) ? FLI_APART_CLOSED
-                                                        : FLI_APART_AFTER;
+    f->apart = fli_fuse_can(f, &f->entries[f->from]) ? FLI_APART_CLOSED
+                                                     : FLI_APART_AFTER;
   }
 }
 
 static void add_fusable(fuse *f, uint32_t i) {
-  const fli_entry *e = &f->w->entries[i];
+  const fli_entry *e = &f->entries[i];
   int list[FUSE_OPEN], n = partners_of(f, e, list);
   uint32_t close = 0;
   f->apart = FLI_APART_NOT;
@@ -155,13 +158,11 @@ static void add_fusable(fuse *f, uint32_t i) {
 
 /* Notes what launch i writes, for launches behind it. */
 static void note_writes(fuse *f, uint32_t i) {
-  const fli_entry *e = &f->w->entries[i];
+  const fli_entry *e = &f->entries[i];
   for (int k = 0; k < e->n_in + e->n_out; k++) {
     uint32_t at = e->arg + (uint32_t)k;
     int slot = fli_fuse_arg(f, at)->slot;
-    if (slot < 0 ||
-        (k < e->n_in &&
-         !fli_op_writes(e->op, fli_entry_attrs(f->w, e), e->n_in, k)))
+    if (slot < 0 || !fli_fuse_part_writes(f, e, k))
       continue;
     f->before[at] = f->last[slot];
     f->entry_of[at] = i;
@@ -170,8 +171,8 @@ static void note_writes(fuse *f, uint32_t i) {
 }
 
 static void count_uses(fuse *f) {
-  for (uint32_t i = 0; i < f->w->n; i++) {
-    const fli_entry *e = &f->w->entries[i];
+  for (uint32_t i = 0; i < f->n; i++) {
+    const fli_entry *e = &f->entries[i];
     bool can = f->runs[i] && fli_fuse_can(f, e);
     for (int k = 0; f->runs[i] && k < e->n_in + e->n_out; k++) {
       int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
@@ -185,11 +186,11 @@ static void count_uses(fuse *f) {
 
 static fl_status fuse_all(fuse *f) {
   count_uses(f);
-  for (uint32_t i = 0; i < f->w->n && !f->status; i++) {
+  for (uint32_t i = 0; i < f->n && !f->status && f->failed == FUSE_NONE; i++) {
     if (!f->runs[i])
       continue;
     f->now = i;
-    f->apart = fli_fuse_apart(f, &f->w->entries[i]);
+    f->apart = fli_fuse_apart(f, &f->entries[i]);
     f->from = FUSE_NONE;
     if (f->apart == FLI_APART_NOT)
       add_fusable(f, i);
@@ -198,9 +199,11 @@ static fl_status fuse_all(fuse *f) {
     note_writes(f, i);
   }
   for (int i = 0; i < FUSE_OPEN; i++)
-    if (f->groups[i] && !f->status)
+    if (f->groups[i] && !f->status && f->failed == FUSE_NONE)
       close_group(f, i);
-  return f->status ? f->status : fli_fuse_emit(f);
+  if (f->status || f->failed != FUSE_NONE)
+    return f->status;
+  return fli_fuse_emit(f);
 }
 
 /* Lists the operands that lie elsewhere than in the window. */
@@ -226,56 +229,97 @@ static fl_status note_moved(fuse *f) {
   return FL_OK;
 }
 
+/* Arrays by slot and by operand. */
+static uint32_t *fuse_arrays(fuse *f) {
+  size_t slots = f->w->n_slots, args = f->n_args;
+  uint32_t *words = fli_malloc(f->rt, (2 * slots + 2 * args) * sizeof *words +
+                                          3 * slots + args + 1);
+  if (!words)
+    return NULL;
+  f->readers = words;
+  f->last = f->readers + slots;
+  f->before = f->last + slots;
+  f->entry_of = f->before + args;
+  f->writer = (int8_t *)(f->entry_of + args);
+  f->opaque = (uint8_t *)f->writer + slots;
+  f->needed = f->opaque + slots;
+  f->reads = f->needed + args;
+  memset(f->readers, 0, slots * sizeof *f->readers);
+  memset(f->last, 0xff, slots * sizeof *f->last);
+  memset(f->before, 0xff, args * sizeof *f->before);
+  memset(f->entry_of, 0, args * sizeof *f->entry_of);
+  memset(f->writer, -1, slots);
+  memset(f->opaque, 0, 2 * slots + args);
+  return words;
+}
+
+/* Launches of the window whose results something needs. */
+static bool *window_runs(const fuse *f) {
+  const fli_window *w = f->w;
+  bool *runs = fli_malloc(f->rt, w->n + w->n_slots + 1), *needed = runs + w->n;
+  for (size_t k = 0; runs && k < w->n_slots; k++)
+    needed[k] = !f->p->made[k] || f->p->held[k];
+  if (runs)
+    fli_window_runs(w, needed, runs);
+  return runs;
+}
+
+static void fuse_close(fuse *f) {
+  fli_chunk_close(f);
+  fli_mfree(f->args);
+  fli_mfree(f->runs);
+  fli_mfree(f->entries);
+  for (int i = 0; i < FUSE_OPEN; i++)
+    fli_fuse_group_free(f->groups[i]);
+  for (uint32_t i = 0; i < f->n_steps; i++)
+    fli_fuse_group_free(f->steps[i].group);
+  fli_mfree(f->steps);
+}
+
+static fl_status plan_try(fuse *f) {
+  const fl_op *op;
+  if (!(f->runs = window_runs(f)))
+    return FL_ENOMEM;
+  FLI_TRY(fli_tile_op(f->rt, &op));
+  f->tiles = op->kernel[f->w->device >> 8];
+  FLI_TRY(fli_fuse_equal(f));
+  FLI_TRY(fli_fuse_place(f));
+  FLI_TRY(note_moved(f));
+  FLI_TRY(fli_chunk(f));
+  FLI_TRY(fli_fuse_open(f));
+  uint32_t *words = fuse_arrays(f);
+  fl_status s = words ? fuse_all(f) : FL_ENOMEM;
+  if (s == FL_OK && f->failed == FUSE_NONE)
+    fli_chunk_finish(f);
+  fli_mfree(words);
+  return s;
+}
+
+#define ATTEMPTS 8 /* with one launch less that is opened; then none is */
+
 fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
   fuse *f = fli_malloc(w->rt, sizeof *f);
-  size_t slots = w->n_slots, args = w->n_args + fli_chunk_args(w->n_slots);
-  uint32_t *words = fli_malloc(w->rt, (2 * slots + 2 * args) * sizeof *words +
-                                          4 * slots + w->n + args);
-  fl_status s = f && words ? FL_OK : FL_ENOMEM;
-  if (s == FL_OK) {
-    const fl_op *op;
-    *f = (fuse){.c = c, .w = w, .p = p, .rt = w->rt};
-    memset(words, 0,
-           (2 * slots + 2 * args) * sizeof *words + 4 * slots + w->n + args);
-    f->readers = words;
-    f->last = f->readers + slots;
-    f->before = f->last + slots;
-    f->entry_of = f->before + args;
-    f->writer = (int8_t *)(f->entry_of + args);
-    f->opaque = (uint8_t *)f->writer + slots;
-    f->needed = f->opaque + slots;
-    f->reads = f->needed + args;
-    bool *needed = (bool *)(f->reads + slots);
-    f->runs = needed + slots;
-    memset(f->last, 0xff, slots * sizeof *f->last);
-    memset(f->before, 0xff, args * sizeof *f->before);
-    memset(f->writer, -1, slots);
-    for (size_t k = 0; k < slots; k++)
-      needed[k] = !p->made[k] || p->held[k];
-    fli_window_runs(w, needed, f->runs);
-    s = fli_tile_op(w->rt, &op);
-    f->tiles = s == FL_OK && op->kernel[w->device >> 8];
-    if (s == FL_OK)
-      s = fli_fuse_equal(f);
-    if (s == FL_OK)
-      s = fli_fuse_place(f);
-    if (s == FL_OK)
-      s = note_moved(f);
-    if (s == FL_OK)
-      s = fli_chunk(f);
-    if (s == FL_OK)
-      s = fuse_all(f);
-    if (s == FL_OK)
-      fli_chunk_finish(f);
-    fli_chunk_close(f);
-    fli_mfree(f->args);
-    for (int i = 0; i < FUSE_OPEN; i++)
-      fli_fuse_group_free(f->groups[i]);
-    for (uint32_t i = 0; i < f->n_steps; i++)
-      fli_fuse_group_free(f->steps[i].group);
-    fli_mfree(f->steps);
+  bool *closed = fli_malloc(w->rt, w->n + 1);
+  fl_status s = f && closed ? FL_OK : FL_ENOMEM;
+  if (closed)
+    memset(closed, 0, w->n);
+  for (int k = 0; s == FL_OK; k++) {
+    *f = (fuse){.c = c,
+                .w = w,
+                .p = p,
+                .rt = w->rt,
+                .closed = closed,
+                .failed = FUSE_NONE};
+    s = plan_try(f);
+    fuse_close(f);
+    if (s || f->failed == FUSE_NONE)
+      break;
+    closed[f->failed] = true;
+    if (k == ATTEMPTS)
+      memset(closed, 1, w->n);
+    fli_plan_unbuild(p);
   }
-  fli_mfree(words);
+  fli_mfree(closed);
   fli_mfree(f);
   return s;
 }

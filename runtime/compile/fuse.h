@@ -52,6 +52,19 @@ typedef struct fuse_group {
   fli_graph graph;
 } fuse_group;
 
+/* What a launch of the window is to the planner: itself, or, if its row has
+ * bodies (rows.h), one launch for each of them. */
+typedef struct fuse_part {
+  uint32_t origin;  /* entry of the window */
+  const char *text; /* of the body; NULL: the launch itself */
+  int parts;        /* of the origin */
+  uint32_t reduced; /* dims of its space that the text reduces */
+  int64_t count;    /* elements of a row of the origin */
+  int n_more;
+  int8_t more[FL_MAX_OUT];   /* its last inputs: these results of the row */
+  int8_t writes[FL_MAX_OUT]; /* its results: of the row, or -1 - k: input k */
+} fuse_part;
+
 typedef struct fuse_step { /* of the plan: a group, or else a launch */
   fuse_group *group;
   uint32_t entry;
@@ -70,9 +83,15 @@ typedef struct fuse {
    * a launch of that group */
   fli_apart apart, values; /* the latter: why values could not be had */
   uint32_t from;
-  bool tiles;    /* the backend has the kernel */
-  bool *runs;    /* launches whose results are needed */
-  fli_arg *args; /* the window's operands, without equal results */
+  bool tiles;         /* the backend has the kernel */
+  const bool *closed; /* launches of the window that are not opened */
+  uint32_t failed;    /* one whose parts do not all fuse; FUSE_NONE */
+  bool *runs;         /* launches whose results are needed */
+  /* the window's launches and operands, without equal results, and opened */
+  uint32_t n, n_args;
+  fli_entry *entries;
+  fuse_part *parts;
+  fli_arg *args;
   /* of slots */
   uint32_t *readers; /* open groups that read it, a bit each */
   uint32_t *last;    /* operand that wrote it last, FUSE_NONE */
@@ -101,6 +120,26 @@ static inline uint32_t fli_fuse_before(const fuse *f, int slot, uint32_t time) {
   while (k != FUSE_NONE && f->entry_of[k] >= time)
     k = f->before[k];
   return k;
+}
+/* Whether a launch of the window writes operand k. */
+static inline bool fli_fuse_writes(const fuse *f, const fli_entry *e, int k) {
+  return k >= e->n_in ||
+         fli_op_writes(e->op, fli_entry_attrs(f->w, e), e->n_in, k);
+}
+/* The part that the launch is; its text is NULL if it is a whole launch. */
+static inline const fuse_part *fli_fuse_part(const fuse *f,
+                                             const fli_entry *e) {
+  static const fuse_part whole = {0};
+  return f->parts ? &f->parts[e - f->entries] : &whole;
+}
+/* The launch of the window that launch i of f->w is. */
+static inline uint32_t fli_fuse_origin(const fuse *f, uint32_t i) {
+  return f->origin ? f->origin[i] : i;
+}
+/* Whether a launch of the planner writes operand k. */
+static inline bool fli_fuse_part_writes(const fuse *f, const fli_entry *e,
+                                        int k) {
+  return fli_fuse_part(f, e)->text ? k >= e->n_in : fli_fuse_writes(f, e, k);
 }
 /* Whether memory of the slot has to be written whatever reads it. */
 static inline bool fli_fuse_stays(const fuse *f, int slot) {
@@ -151,10 +190,11 @@ fl_status fli_fuse_equal(fuse *f);
 /* Lets launches write into the region that their result would be copied to; the
  * copies are left out. */
 fl_status fli_fuse_place(fuse *f);
-static inline bool fli_fuse_writes(const fuse *f, const fli_entry *e, int k) {
-  return k >= e->n_in ||
-         fli_op_writes(e->op, fli_entry_attrs(f->w, e), e->n_in, k);
-}
+
+/* --- open.c --- */
+
+/* Makes f->entries, f->parts, and room for the operands of parts. */
+fl_status fli_fuse_open(fuse *f);
 
 /* --- emit.c --- */
 

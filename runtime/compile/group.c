@@ -26,8 +26,10 @@ static bool can_compute(const fuse *f, const fli_entry *e) {
   const fli_row_facts *row = fli_row_facts_of(op);
   fli_moving m = {.attrs = fli_entry_attrs(f->w, e)};
   fli_piece p;
-  if (row->body)
-    return f->tiles && !f->c->exact && !e->writes &&
+  if (fli_fuse_part(f, e)->text)
+    return true;
+  if (row->body) /* before it is opened: whether it will be */
+    return !f->parts && f->tiles && !f->c->exact && !e->writes &&
            fl_dtype_kind(fli_fuse_space(f, e)->dtype) == FL_KIND_FLOAT;
   if (row->pieces && f->tiles) {
     const fl_meta *metas[FL_MAX_LIST];
@@ -45,11 +47,12 @@ static bool can_compute(const fuse *f, const fli_entry *e) {
 }
 
 fli_apart fli_fuse_apart(const fuse *f, const fli_entry *e) {
-  if (e->op->id >= FLI_OPS || (e->n_out != 1 && !fli_row_facts_of(e->op)->body))
+  bool part = fli_fuse_part(f, e)->text != NULL;
+  if (e->op->id >= FLI_OPS || (e->n_out != 1 && !part))
     return FLI_APART_OPERATOR;
   for (int k = 0; k < e->n_in; k++) {
     const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)k);
-    if (a->slot == FLI_ARG_NONE && fli_row_facts_of(e->op)->body)
+    if (a->slot == FLI_ARG_NONE && part)
       continue;
     if (a->slot == FLI_ARG_NONE)
       return FLI_APART_OPERATOR;
@@ -187,49 +190,45 @@ static bool coordinates_of(const fuse *f, fuse_group *g, const fli_entry *e,
 
 /* --- joining --- */
 
-/* The access of result k of a row with a body: of the whole shape, or of the
- * dims that are kept. */
-static bool out_access(joining *j, int k, uint32_t reduced) {
-  const fl_meta *space = fli_fuse_space(j->f, j->e);
-  const fli_arg *a = fli_fuse_arg(j->f, j->e->arg + (uint32_t)(j->e->n_in + k));
-  fl_form *at = &j->out[k];
-  *at = fli_form_constant(a->offset);
-  if (!reduced || fli_same_shape(space, &a->meta)) {
-    for (int i = 0; i < a->meta.ndim; i++)
-      if (a->meta.shape[i] != 1)
-        fli_form_add(at, &j->of[i], a->stride[i], FL_TILE_DIMS);
-    return true;
-  }
-  int d = 0;
-  for (int i = 0; i < space->ndim; i++) {
-    if (reduced >> i & 1 || space->shape[i] == 1)
-      continue;
-    while (d < a->meta.ndim && a->meta.shape[d] == 1)
-      d++;
-    if (d == a->meta.ndim || a->meta.shape[d] != space->shape[i])
-      return false;
-    fli_form_add(at, &j->of[i], a->stride[d++], FL_TILE_DIMS);
-  }
-  return true;
-}
-
-/* Whether elements of a row lie further apart than rows, by the results that
- * the group writes and the operands of the launch. */
-static bool rows_are_columns(const joining *j, uint32_t inner) {
-  const fuse_group *g = j->g;
+/* How many elements say that those of a row lie further apart than rows; less
+ * than 0: they lie closer together. */
+static double form_votes(const fli_nest *nest, const fl_form *at,
+                         uint32_t inner) {
   int64_t least[2] = {INT64_MAX, INT64_MAX}; /* strides across rows, in one */
-  const fl_meta *space = fli_fuse_space(j->f, j->e);
-  for (int k = -1; k < g->n_written; k++) {
-    fl_form at = k < 0 ? fli_fuse_access(fli_fuse_arg(j->f, j->e->arg), j->of,
-                                         space->ndim)
-                       : g->written[k].at;
-    for (int i = 0; i < g->nest.n; i++) {
-      int64_t *to = &least[inner >> i & 1];
-      if (at.coef[i] > 0 && at.coef[i] < *to && g->nest.size[i] > 1)
-        *to = at.coef[i];
+  double elements = 1;
+  for (int i = 0; i < nest->n; i++) {
+    int64_t c = at->coef[i], *to = &least[inner >> i & 1];
+    if (c > 0 && nest->size[i] > 1) {
+      elements *= (double)nest->size[i];
+      *to = c < *to ? c : *to;
     }
   }
-  return least[0] < least[1];
+  return least[0] < least[1] ? elements : -elements;
+}
+
+/* Whether elements of a row lie further apart than rows, by the memory that the
+ * group and the launch go through. */
+static bool rows_are_columns(const joining *j, uint32_t inner) {
+  const fuse_group *g = j->g;
+  int dims = fli_fuse_space(j->f, j->e)->ndim;
+  double votes = 0;
+  for (int k = 0; k < g->n_leaves; k++)
+    if (g->leaves[k].slot >= 0)
+      votes += form_votes(&g->nest, &g->leaves[k].at, inner);
+  for (int k = 0; k < g->n_written; k++)
+    if (fli_fuse_stays(j->f, g->written[k].slot))
+      votes += form_votes(&g->nest, &g->written[k].at, inner);
+  for (int k = 0; k < j->e->n_in; k++) {
+    const fli_arg *a = fli_fuse_arg(j->f, j->e->arg + (uint32_t)k);
+    bool own = a->slot < 0;
+    for (int i = 0; i < g->n_written; i++)
+      own = own || g->written[i].slot == a->slot;
+    fl_form at = fli_form_constant(0);
+    if (!own)
+      at = fli_fuse_access(a, j->of, dims);
+    votes += own ? 0 : form_votes(&g->nest, &at, inner);
+  }
+  return votes > 0;
 }
 
 static bool rows_are_tall(const joining *j, uint32_t inner) {
@@ -268,10 +267,9 @@ static bool loops_fit(joining *j) {
   const fl_meta *space = fli_fuse_space(j->f, j->e);
   uint32_t all = dims_of(&g->nest),
            used = dims_used(&g->nest, j->of, space->ndim);
-  uint32_t reduced = 0;
   j->inner = g->inner;
-  if (fli_row_facts_of(j->e->op)->body) {
-    reduced = fli_row_reduced(j->e->op, fli_entry_attrs(j->f->w, j->e), space);
+  uint32_t reduced = fli_fuse_part(j->f, j->e)->reduced;
+  if (reduced) {
     uint32_t inner = 0, outer = 0;
     for (int i = 0; i < space->ndim; i++)
       *(reduced >> i & 1 ? &inner : &outer) |=
@@ -290,8 +288,9 @@ static bool loops_fit(joining *j) {
   } else if (g->tall)
     return false;
   for (int k = 0; k < j->e->n_out; k++)
-    if (!out_access(j, k, reduced))
-      return false;
+    j->out[k] = fli_fuse_access(
+        fli_fuse_arg(j->f, j->e->arg + (uint32_t)(j->e->n_in + k)), j->of,
+        space->ndim);
   return true;
 }
 
@@ -366,7 +365,7 @@ static bool join_commit(joining *j, const fl_value *y) {
     if (g->leaves[k].slot >= 0)
       f->readers[g->leaves[k].slot] |= 1u << j->i;
   g->inner = j->inner;
-  g->body |= fli_row_facts_of(j->e->op)->body != NULL;
+  g->body |= fli_fuse_part(f, j->e)->reduced != 0;
   g->entry[g->n++] = j->entry;
   g->age = 0;
   return true;
@@ -438,8 +437,7 @@ static bool join_at(joining *j, uint32_t *close) {
 
 bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
   fuse_group *g = f->groups[i];
-  joining j = {
-      .f = f, .g = g, .i = i, .entry = entry, .e = &f->w->entries[entry]};
+  joining j = {.f = f, .g = g, .i = i, .entry = entry, .e = &f->entries[entry]};
   if (g->n == FUSE_MEMBERS || g->graph.n > FUSE_NODES) {
     join_fails(f, g, FLI_APART_LIMIT);
     return false;
@@ -452,8 +450,7 @@ bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
 
 bool fli_fuse_begin(fuse *f, int i, uint32_t entry, uint32_t *close) {
   fuse_group *g = f->groups[i];
-  joining j = {
-      .f = f, .g = g, .i = i, .entry = entry, .e = &f->w->entries[entry]};
+  joining j = {.f = f, .g = g, .i = i, .entry = entry, .e = &f->entries[entry]};
   const fl_meta *space = fli_fuse_space(f, j.e);
   for (int d = 0; d < space->ndim; d++) {
     fli_nest_add(&g->nest, space->shape[d]);

@@ -2,6 +2,8 @@
  * and what pieces are. */
 #include "rows.h"
 
+#include <string.h>
+
 /* --- pieces --- */
 
 /* The whole of input k, `shift` further on along each dim. */
@@ -59,8 +61,11 @@ static bool pieces_pad_backward(fli_moving *m, int k, fli_piece *p) {
 /* --- the table --- */
 
 static const fli_row_facts facts[FLI_OPS + 1] = {
-#define FL_BODY(name, text)   [FLI_OP_##name] = {.body = text},
-#define FL_PIECES(name, rule) [FLI_OP_##name] = {.pieces = pieces_##rule},
+#define FL_BODY(name, text)   [FLI_OP_##name].body = text,
+#define FL_EACH(name, text)   [FLI_OP_##name].each = text,
+#define FL_BY_ROW(name, list) [FLI_OP_##name].by_row = list,
+#define FL_OVER(name, rule)   [FLI_OP_##name].over = FLI_OVER_##rule,
+#define FL_PIECES(name, rule) [FLI_OP_##name].pieces = pieces_##rule,
 #include "../ops.def"
 };
 
@@ -103,6 +108,9 @@ bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
 uint32_t fli_row_reduced(const fl_op *op, const fl_attrs *attrs,
                          const fl_meta *x) {
   uint32_t all = (1u << x->ndim) - 1, mask = 0;
+  fli_over over = fli_row_facts_of(op)->over;
+  if (over != FLI_OVER_DIMS)
+    return all & ~(over == FLI_OVER_CHANNELS ? 2u : 3u);
   for (int k = 0; k < op->info.n_params; k++) {
     const fl_param *q = &op->info.params[k];
     int n;
@@ -118,4 +126,40 @@ uint32_t fli_row_reduced(const fl_op *op, const fl_attrs *attrs,
     return n ? mask : all;
   }
   return all;
+}
+
+const char *fli_row_input(const fl_op *op, int k) {
+  for (int i = 0; i < op->info.n_params; i++)
+    if (op->info.params[i].kind == FL_P_TENSOR && op->info.params[i].slot == k)
+      return op->info.params[i].name;
+  return "";
+}
+
+static bool is_letter(char c) {
+  return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+         (c >= 'A' && c <= 'Z');
+}
+
+/* The next place behind `at` where `name` stands as a word; NULL. */
+static const char *find_word(const char *text, const char *at,
+                             const char *name) {
+  size_t n = strlen(name);
+  for (at = strstr(at, name); at && n; at = strstr(at + 1, name))
+    if ((at == text || !is_letter(at[-1])) && !is_letter(at[n]))
+      return at + n;
+  return NULL;
+}
+
+bool fli_row_lists(const char *list, const char *name) {
+  return list && find_word(list, list, name);
+}
+
+bool fli_row_assigns(const char *text, const char *name) {
+  const char *at = text;
+  while (text && (at = find_word(text, at, name))) {
+    at += strspn(at, " ");
+    if (at[0] == '=' && at[1] != '=')
+      return true;
+  }
+  return false;
 }

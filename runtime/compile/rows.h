@@ -22,8 +22,17 @@ typedef struct fli_moving {
 } fli_moving;
 typedef bool fli_piece_fn(fli_moving *m, int k, fli_piece *piece);
 
+typedef enum fli_over {
+  FLI_OVER_DIMS, /* what attributes say */
+  FLI_OVER_CHANNELS,
+  FLI_OVER_GROUPS /* x is seen as (N, groups, C / groups, ...) */
+} fli_over;
+
 typedef struct fli_row_facts {
   const char *body;     /* FL_BODY; NULL */
+  const char *each;     /* FL_EACH; NULL */
+  const char *by_row;   /* FL_BY_ROW; NULL */
+  fli_over over;        /* FL_OVER */
   fli_piece_fn *pieces; /* FL_PIECES; NULL */
 } fli_row_facts;
 const fli_row_facts *fli_row_facts_of(const fl_op *op);
@@ -37,7 +46,13 @@ bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
  */
 int fli_row_copies(const fl_op *op, int n_in);
 
-/* The dims of in[0] that a row with a body reduces, a bit each. */
+/* The name of input k. */
+const char *fli_row_input(const fl_op *op, int k);
+/* Whether the words of `list`, blanks between them, contain `name`. */
+bool fli_row_lists(const char *list, const char *name);
+/* Whether a body assigns to `name`. */
+bool fli_row_assigns(const char *text, const char *name);
+/* The dims of x, which is in[0], that the body of a row reduces, a bit each. */
 uint32_t fli_row_reduced(const fl_op *op, const fl_attrs *attrs,
                          const fl_meta *x);
 

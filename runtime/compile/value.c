@@ -15,7 +15,7 @@ static bool value_try(fuse *f, fl_status s) {
 }
 
 const fl_meta *fli_fuse_space(const fuse *f, const fli_entry *e) {
-  bool body = fli_row_facts_of(e->op)->body != NULL;
+  bool body = fli_fuse_part(f, e)->text != NULL;
   return &fli_fuse_arg(f, e->arg + (body ? 0u : (uint32_t)e->n_in))->meta;
 }
 
@@ -204,7 +204,7 @@ static size_t bytes_since(const fuse *f, const fuse_group *g, int leaves,
 /* A piece that only this launch reads is computed nowhere else then. */
 static bool worth_again(const fuse *f, const fuse_group *g, int slot,
                         fl_dtype dtype, int mask, value_state s) {
-  uint32_t now = f->now;
+  uint32_t now = f->parts[f->now].origin;
   size_t saved = fl_dtype_size(dtype);
   if (!fli_fuse_stays(f, slot) && !f->opaque[slot])
     saved *= 2; /* it is not even written */
@@ -219,11 +219,12 @@ static bool value_again(fuse *f, int i, uint32_t def, const fl_form *at,
                         int mask, int depth, uint32_t *close, fl_value *v) {
   fuse_group *g = f->groups[i];
   uint32_t entry = f->entry_of[def];
-  const fli_entry *e = &f->w->entries[entry];
+  const fli_entry *e = &f->entries[entry];
   const fli_arg *a = fli_fuse_arg(f, def);
   fl_form of[FL_MAX_DIMS];
   bool inside;
-  if (depth == DEPTH || !fli_fuse_can(f, e) || fli_row_facts_of(e->op)->body ||
+  if (depth == DEPTH || !fli_fuse_can(f, e) || e->n_out != 1 ||
+      fli_fuse_part(f, e)->reduced ||
       !fli_form_split(at, &g->nest, a->meta.ndim, a->meta.shape, a->stride,
                       a->offset, of, &inside))
     return false;
@@ -322,7 +323,7 @@ static bool build_moved(fuse *f, int i, const fli_entry *e, const fl_form *of,
   for (int k = 0; k < e->n_in; k++)
     metas[k] = &fli_fuse_arg(f, e->arg + (uint32_t)k)->meta;
   fli_piece_fn *pieces = fli_row_facts_of(e->op)->pieces;
-  uint32_t time = (uint32_t)(e - f->w->entries);
+  uint32_t time = (uint32_t)(e - f->entries);
   for (int k = 0; pieces(&m, k, &p); k++) {
     const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)p.input);
     fl_form at = fli_form_constant(a->offset);
@@ -391,49 +392,77 @@ static fl_status reduce_node(void *context, fl_reduction kind, fl_value v,
                       : fli_fail(FL_ESIZE, "too many values in one kernel");
 }
 
-/* A row whose body is an expression with reductions. */
-static bool build_body(fuse *f, int i, const fli_entry *e, const fl_form *of,
-                       int mask, int depth, uint32_t *close, fl_value *y) {
-  fuse_group *g = f->groups[i];
+static bool body_memory(fuse *f, int i, const fli_entry *e, int input,
+                        const fl_form *of, int mask, int depth, uint32_t *close,
+                        fl_value *v) {
   const fl_meta *space = fli_fuse_space(f, e);
+  const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)input);
+  fl_dtype wide = space->dtype == FL_F64 ? FL_F64 : FL_F32;
+  if (a->slot < 0)
+    return true;
+  fl_form at = fli_fuse_access(a, of, space->ndim);
+  return fli_fuse_resolve(f, i, a->slot, a->meta.dtype, &at,
+                          (uint32_t)(e - f->entries), mask, depth, close, v) &&
+         value_try(f, fli_graph_cast(&f->groups[i]->graph, *v, wide, v));
+}
+
+static const char *result_name(const fl_op *op, int k) {
+  return op->info.out_name[k][0] ? op->info.out_name[k] : "result";
+}
+
+/* What the text may name: inputs, attributes, results of earlier parts. */
+static bool body_names(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                       int mask, int depth, uint32_t *close,
+                       fli_named_value *given, int *n) {
+  const fuse_part *part = fli_fuse_part(f, e);
   const fl_attrs *attrs = fli_entry_attrs(f->w, e);
   const fl_op *op = e->op;
-  fli_named_value given[FL_MAX_PARAMS + 1];
-  fl_dtype wide = space->dtype == FL_F64 ? FL_F64 : FL_F32;
-  uint32_t reduced = fli_row_reduced(op, attrs, space);
-  uint32_t time = (uint32_t)(e - f->w->entries);
-  double count = 1;
-  char name[FL_MAX_OUT][20];
-  int n = 0;
-  for (int d = 0; d < space->ndim; d++)
-    count *= reduced >> d & 1 ? (double)space->shape[d] : 1;
-  given[n++] = (fli_named_value){"count", fli_number(count)};
+  given[(*n)++] = (fli_named_value){"count", fli_number((double)part->count)};
   for (int k = 0; k < op->info.n_params; k++) {
     const fl_param *q = &op->info.params[k];
     fl_value v = fli_none();
-    if (q->kind == FL_P_TENSOR) {
-      const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)q->slot);
-      if (a->slot >= 0) {
-        fl_form at = fli_fuse_access(a, of, space->ndim);
-        if (!fli_fuse_resolve(f, i, a->slot, a->meta.dtype, &at, time, mask,
-                              depth, close, &v) ||
-            !value_try(f, fli_graph_cast(&g->graph, v, wide, &v)))
-          return false;
-      }
-    } else if (q->kind == FL_P_REAL) {
+    if (q->kind == FL_P_TENSOR &&
+        !body_memory(f, i, e, q->slot, of, mask, depth, close, &v))
+      return false;
+    if (q->kind == FL_P_REAL)
       v = fli_number(attrs->v[q->slot].f);
-    }
-    given[n++] = (fli_named_value){q->name, v};
+    if (q->kind == FL_P_FLAG)
+      v = (fl_value){.dtype = FL_BOOL, .i = attrs->v[q->slot].i != 0};
+    given[(*n)++] = (fli_named_value){q->name, v};
   }
+  for (int k = 0; k < part->n_more; k++) {
+    fl_value v;
+    if (!body_memory(f, i, e, e->n_in - part->n_more + k, of, mask, depth,
+                     close, &v))
+      return false;
+    given[(*n)++] = (fli_named_value){result_name(op, part->more[k]), v};
+  }
+  return true;
+}
+
+/* A part of a row: its text. */
+static bool build_body(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                       int mask, int depth, uint32_t *close, fl_value *y) {
+  fuse_group *g = f->groups[i];
+  const fuse_part *part = fli_fuse_part(f, e);
+  const fl_op *op = e->op;
+  fli_named_value given[FL_MAX_PARAMS + FL_MAX_OUT + 1];
+  fl_dtype wide = fli_fuse_space(f, e)->dtype == FL_F64 ? FL_F64 : FL_F32;
+  char name[FL_MAX_OUT][20];
+  int n = 0;
+  if (!body_names(f, i, e, of, mask, depth, close, given, &n))
+    return false;
   for (int k = 0; k < e->n_out; k++)
-    snprintf(name[k], sizeof name[k], "%s",
-             op->info.out_name[k][0] ? op->info.out_name[k] : "result");
+    if (part->writes[k] >= 0)
+      snprintf(name[k], sizeof name[k], "%s", result_name(op, part->writes[k]));
+    else
+      snprintf(name[k], sizeof name[k], "new_%.15s",
+               fli_row_input(op, -1 - part->writes[k]));
   reducing r = {f, i};
   g->graph.reduce = reduce_node;
   g->graph.context = &r;
-  fl_status s =
-      fli_expr_body(&g->graph, op->info.name, fli_row_facts_of(op)->body, wide,
-                    n, given, e->n_out, (const char(*)[20])name, y);
+  fl_status s = fli_expr_body(&g->graph, op->info.name, part->text, wide, n,
+                              given, e->n_out, (const char(*)[20])name, y);
   g->graph.reduce = NULL;
   return value_try(f, s);
 }
@@ -443,11 +472,11 @@ static bool build_launch(fuse *f, int i, const fli_entry *e, const fl_form *of,
   fuse_group *g = f->groups[i];
   const fli_row_facts *row = fli_row_facts_of(e->op);
   const fli_arg *out = fli_fuse_arg(f, e->arg + (uint32_t)e->n_in);
-  uint32_t time = (uint32_t)(e - f->w->entries);
+  uint32_t time = (uint32_t)(e - f->entries);
   fl_value in[3];
   if (g->graph.n > FUSE_NODES)
     return false;
-  if (row->body)
+  if (fli_fuse_part(f, e)->text)
     return build_body(f, i, e, of, mask, depth, close, y);
   if (row->pieces)
     return build_moved(f, i, e, of, mask, depth, close, y);
@@ -482,7 +511,7 @@ bool fli_fuse_build(fuse *f, int i, const fli_entry *e, const fl_form *of,
                     int mask, int depth, uint32_t *close, fl_value *y) {
   fli_graph *g = &f->groups[i]->graph;
   uint32_t outer = g->origin;
-  g->origin = (uint32_t)(e - f->w->entries);
+  g->origin = (uint32_t)(e - f->entries);
   bool built = build_launch(f, i, e, of, mask, depth, close, y);
   g->origin = outer;
   return built;

@@ -401,6 +401,8 @@ static fl_value parse_choice(fli_parser *p) {
   fl_value a = ternary(p);
   fli_expect(p, ":");
   fl_value b = ternary(p);
+  if (p->g->reduce && c.dtype == FL_BOOL) /* an attribute of the row */
+    return c.i ? a : b;
   return parse_choose(p, at, c, a, b);
 }
 
@@ -491,6 +493,12 @@ static void assignment(fli_parser *p) {
   fli_variable *v = find_var(p, &name);
   first.len = 1; /* the + of += */
   int k = sign.len > 1 ? find_operator(&first) : -1;
+  if (!v && p->g->reduce) { /* a result of the row that is not asked for */
+    fli_advance(p);
+    fli_advance(p);
+    ternary(p);
+    return;
+  }
   if (!v) {
     no_variable(p, &name);
     return;
