@@ -17,7 +17,8 @@ typedef struct cuts {
  * coordinates less than *bound. */
 static bool compares(const fl_program *p, const fl_tile *t, const fl_instr *x,
                      int64_t *bound, bool *below) {
-  int k = x->n_in == 2 ? x->in[1] - p->n_in : -1;
+  const uint16_t *of = x->in;
+  int k = x->n_in == 2 ? of[1] - p->n_in : -1;
   if (x->type != FL_I64 || x->in[0] >= p->n_in || k < 0 || k >= p->n_const ||
       t->leaves[x->in[0]].kind != FL_LEAF_COORD)
     return false;
@@ -132,7 +133,9 @@ static void simplify(part *x) {
     if (i->row == FL_ROW_where && a != OPEN)
       is[v] = i->in[a == TRUE_THERE ? 1 : 2];
     else if (i->row == FL_ROW_logical_and && i->type == FL_BOOL) {
-      is[v] = a == TRUE_THERE ? i->in[1] : b == TRUE_THERE ? i->in[0] : is[v];
+      is[v] = a == TRUE_THERE   ? i->in[i->n_in > 1]
+              : b == TRUE_THERE ? i->in[0]
+                                : is[v];
       known[v] = a == FALSE_THERE || b == FALSE_THERE ? FALSE_THERE : OPEN;
     } else
       known[v] = (uint8_t)test_there(&x->tile, i);
