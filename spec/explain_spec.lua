@@ -99,6 +99,21 @@ describe("an explanation", function()
     assert.equal("0 launches in 0 kernels", tostring(flare.explain(function() end)):match "^[^\n]*")
   end)
 
+  it("lists the kernels of each chunk", function()
+    local w = flare.randn(4096, 64)
+    local f = flare.compile(function(x, t)
+      return flare.cross_entropy(flare.linear(x, w), t)
+    end, {chunk = 1 << 20})
+    local e = check(flare.explain(f, flare.randn(512, 64), flare.randint(1, 4096, {512})))
+    local products, flops = 0, 0
+    for _, k in ipairs(e.kernels) do
+      if k.kind == "product" then products, flops = products + 1, flops + k.flops end
+    end
+    assert.equal(512 * 4096 * 4 / (1 << 20), products)
+    assert.equal(2 * 512 * 4096 * 64, flops)
+    assert.is_true(e.memory.peak < e.eager.peak)
+  end)
+
   it("runs as often as its page says", function()
     local calls = 0
     flare.explain(function(x)

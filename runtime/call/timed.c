@@ -70,10 +70,11 @@ void fli_window_cost(const fli_window *w, uint32_t i, double *flops,
 
 fl_profile_launch fli_window_launched(const fli_window *w, uint32_t i) {
   const fli_entry *e = &w->entries[i];
+  fli_note note = w->notes ? w->notes[i] : (fli_note){.called = NULL};
   return (fl_profile_launch){.op = e->op->info.name,
                              .site = e->site,
-                             .part = w->notes[i].part,
-                             .backward = w->notes[i].backward};
+                             .part = note.part,
+                             .backward = note.backward};
 }
 
 /* "(64, 128), (128, 10) -> (64, 10)" */
@@ -117,7 +118,7 @@ fl_status fli_window_timed(fli_window *w, const fli_entry *e, const fl_op *op,
                        .site = e->site,
                        .device = w->device,
                        .dtype = l->n_in ? l->in[0].dtype : FL_NODTYPE,
-                       .note = &w->notes[i]};
+                       .note = w->notes ? &w->notes[i] : NULL};
   what.step = w->step ? w->step : fli_window_step(w, i, 1);
   w->step = NULL;
   if (what.step) {

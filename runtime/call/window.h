@@ -66,7 +66,7 @@ typedef struct fli_window {
   fli_arg *args;
   uint64_t *words; /* attributes, a copy as long as is used */
   fli_slot *slots;
-  fli_note *notes; /* of entries, while the profiler runs */
+  fli_note *notes; /* of entries, while the profiler runs, or NULL */
   uint32_t notes_room;
   fl_profile_step *step; /* while it runs: what is launched next */
   fli_again *again;      /* launches change a graph; else NULL */
