@@ -81,22 +81,28 @@ local function time(calls, f, ...)
   return (flare.clock() - start) / calls * 1e6
 end
 
-local function measure(make, f, n, m)
-  local operands = {make(n, m)}
-  local compiled = flare.compile(f)
-  local planned = flare.core.compiled(f, false, true)
-  local ways, least = {f, compiled, planned}, {}
+-- In turns; how a function leaves the collector bears upon the next one.
+local function race(ways, operands)
+  local least, calls = {}, 1
   for k, way in ipairs(ways) do
-    for _ = 1, 30 do way(table.unpack(operands)) end
+    for _ = 1, 60 do way(table.unpack(operands)) end
     least[k] = time(10, way, table.unpack(operands))
+    calls = math.max(1, 200 / least[1] // 1 | 0) -- short enough not to be interrupted
   end
-  local calls = math.max(1, 200 / least[1] // 1 | 0) -- short enough not to be interrupted
   for _ = 1, rounds do
     for k, way in ipairs(ways) do
       least[k] = math.min(least[k], time(calls, way, table.unpack(operands)))
     end
   end
-  return least[1], least[2], least[3], flare.compile_stats(compiled)
+  return table.unpack(least)
+end
+
+local function measure(make, f, n, m)
+  local operands = {make(n, m)}
+  local compiled, planned = flare.compile(f), flare.core.compiled(f, false, true)
+  local eager, as_used = race({f, compiled}, operands)
+  local forced = race({planned}, operands)
+  return eager, as_used, forced, flare.compile_stats(compiled)
 end
 
 local function is_wanted(name)
