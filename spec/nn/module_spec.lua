@@ -235,6 +235,17 @@ describe("containers", function()
     assert.equal(a, Stack(a)[-1])
   end)
 
+  it("names a module that a list lacks", function()
+    local list = nn.Sequential(nn.ReLU(), nn.ReLU(), nn.Linear(2, 2))
+    list[2] = nil
+    local text = message(function()
+      local y = list(flare.ones(1, 2))
+      return y
+    end)
+    assert.match("^%S*module_spec.lua:%d+: Sequential: module 2 of 3 is nil", text)
+    assert.match("a module is expected, got a tensor", message(list.append, list, flare.ones(1)))
+  end)
+
   it("lists append lists, whole or not at all", function()
     local a, b, c = nn.ReLU(), nn.Tanh(), nn.Linear(2, 2)
     for _, class in ipairs {nn.Sequential, nn.ModuleList} do

@@ -1,12 +1,13 @@
 --- Containers of modules: Sequential, ModuleList, ModuleDict.
 local class = require "flare.class"
+local core = require "flare.core"
 local fail = require "flare.fail"
 local Module = require "flare.nn.module"
 local walk = require "flare.nn.walk"
 
 local function check(where, module)
   if not walk.is_module(module) then
-    local what = type(module)
+    local what = core.is_tensor(module) and "a tensor" or type(module)
     if what == "table" and rawget(module, "__index") ~= nil then
       what = ("the class %s: call it to make a layer"):format(rawget(module, "__name"))
     end
@@ -78,12 +79,17 @@ end
 
 local Sequential = class("Sequential", ModuleList)
 
+local function missing(list, i)
+  fail("%s: module %d of %d is nil; for a list without it, make a new one",
+       getmetatable(list).__name, i, #list)
+end
+
 --- Runs the modules one after the other.
 function Sequential:forward(x, ...)
   local n = #self
   if n == 0 then return x, ... end
-  x = self[1](x, ...)
-  for i = 2, n do x = self[i](x) end
+  x = (self[1] or missing(self, 1))(x, ...)
+  for i = 2, n do x = (self[i] or missing(self, i))(x) end
   return x
 end
 
