@@ -218,6 +218,8 @@ for _, device in ipairs(rows.devices) do
         local f = flare.compile(layer)
         for _ = 1, RUNS do f(x) end
         assert.is_true(flare.compile_stats(f).graph_bytes > 0)
+        -- what its launches use counts, though no tensor has it: the results of three
+        assert.is_true(flare.memory.stats(device).live >= before.live + 4 * 8 * 4)
       end
       collectgarbage()
       collectgarbage()

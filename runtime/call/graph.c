@@ -421,6 +421,10 @@ fli_noted *fli_graph_notes(fl_graph *g) {
   return &g->noted;
 }
 
+void fli_graph_charge(fl_graph *g, size_t bytes) {
+  fli_pool_charge(g->pool, bytes);
+}
+
 int fli_graphs_live(const fl_runtime *rt) {
   int n = 0;
   for (const fl_graph *k = rt->graphs; k; k = k->next)

@@ -20,6 +20,8 @@ fl_status fli_graph_send(fl_graph *g, fl_site site);
 fl_graph_exec *fli_graph_exec(const fl_graph *g);
 /* A note for each launch, in their order. */
 fli_noted *fli_graph_notes(fl_graph *g);
+/* The launches of g use so many bytes of the memory. */
+void fli_graph_charge(fl_graph *g, size_t bytes);
 /* How many graphs of plans there are, and bytes of the memory that g shares. */
 int fli_graphs_live(const fl_runtime *rt);
 size_t fli_graph_bytes(const fl_graph *g);

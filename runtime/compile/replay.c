@@ -6,6 +6,7 @@
 
 #include "../call/graph.h"
 #include "../memory/capture.h"
+#include "../memory/memory.h"
 
 #include <string.h>
 
@@ -41,6 +42,7 @@ typedef struct replay_graph {
   int64_t *numbers; /* of each use */
   replay_step *steps;
   fli_scratch_log scratch;
+  size_t bytes; /* of memory of its own, at most at a time */
 } replay_graph;
 
 struct fli_replay {
@@ -191,9 +193,19 @@ int fli_replay_graphs(const struct fli_replay *r, size_t *bytes) {
 
 /* --- capturing --- */
 
+/* What step i has needed, beside `before` bytes that were live. */
+static void capture_count(const fli_window *w, replay_graph *g, uint32_t i,
+                          size_t before) {
+  size_t live = fli_memory_live(w->rt, w->device);
+  size_t bytes = live > before ? live - before : 0; /* others may free some */
+  for (uint32_t k = g->steps[i].scratch; k < g->scratch.n; k++)
+    bytes += g->scratch.notes[k].bytes;
+  g->bytes = bytes > g->bytes ? bytes : g->bytes;
+}
+
 /* The launches of step i, over memory of the graph's. */
 static fl_status capture_step(fli_window *w, const fli_plan *p, uint32_t i,
-                              replay_graph *g) {
+                              replay_graph *g, size_t before) {
   const fli_step *x = &p->steps[i];
   fl_status s = FL_OK;
   g->steps[i].scratch = g->scratch.n;
@@ -208,6 +220,7 @@ static fl_status capture_step(fli_window *w, const fli_plan *p, uint32_t i,
     s = fli_plan_step(w, p, x);
   g->steps[i].seq = w->rt->seq;
   g->steps[i].n_scratch = g->scratch.n - g->steps[i].scratch;
+  capture_count(w, g, i, before);
   for (uint32_t k = 0; k < x->n_last && s == FL_OK; k++) {
     uint32_t slot = p->numbers[x->last + k];
     if (is_inner(p, (int)slot) && !w->slots[slot].s->pending)
@@ -236,11 +249,12 @@ static replay_graph *replay_capture(fli_window *w, const fli_plan *p,
   if (r->captures == CAPTURES || fli_graphs_live(w->rt) >= LIVE)
     return NULL;
   r->captures++;
+  size_t before = fli_memory_live(w->rt, w->device);
   replay_graph *g = graph_new(w, r, p->n_slots);
   if (!g)
     return NULL;
   for (uint32_t i = 0; i < p->n_steps && s == FL_OK; i++)
-    s = capture_step(w, p, i, g);
+    s = capture_step(w, p, i, g, before);
   for (uint32_t k = 0; k < p->n_slots; k++)
     if (is_inner(p, (int)k) && !w->slots[k].s->pending)
       fli_storage_empty(w->rt, w->slots[k].s);
@@ -252,6 +266,7 @@ static replay_graph *replay_capture(fli_window *w, const fli_plan *p,
     return NULL;
   }
   capture_note(w, p, r, g);
+  fli_graph_charge(g->graph, g->bytes);
   int k = r->n_graphs;
   if (k == GRAPHS) { /* for the least recently used */
     k = 0;

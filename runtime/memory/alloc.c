@@ -456,7 +456,19 @@ void fli_pool_use(fl_runtime *rt, fl_device d, fli_heap *pool) {
   }
 }
 
+void fli_pool_charge(fli_heap *pool, size_t bytes) {
+  fli_memory *m = pool->all;
+  if (bytes <= pool->charged)
+    return;
+  m->live += bytes - pool->charged;
+  if (m->live > m->peak)
+    m->peak = m->live;
+  pool->charged = bytes;
+}
+
 void fli_pool_end(fli_heap *pool) {
+  pool->all->live -= pool->charged;
+  pool->charged = 0;
   pool->kept = false;
   pool->ended = true;
   slabs_free_empty(pool);

@@ -118,6 +118,7 @@ struct fli_heap {
   int stream;
   bool direct;    /* every block is a segment of its own, and goes at once */
   bool kept;      /* of a graph: no segment is returned */
+  size_t charged; /* of a graph: counted as live */
   bool ended;     /* of a graph that is gone: each goes when it is free */
   fli_heap *next; /* of the device */
   fl_backend *backend;

@@ -48,6 +48,9 @@ static inline fl_status fli_capture_refuses(fl_runtime *rt, fl_device d,
 fl_status fli_pool_new(fl_runtime *rt, fl_device d, struct fli_heap **pool);
 /* Blocks of the device come from the pool; NULL: from its stream's heap. */
 void fli_pool_use(fl_runtime *rt, fl_device d, struct fli_heap *pool);
+/* So many bytes of it count as live from now on, since its launches use them,
+ * though no block has them. */
+void fli_pool_charge(struct fli_heap *pool, size_t bytes);
 /* The pool returns its memory as soon as no block of it is live. */
 void fli_pool_end(struct fli_heap *pool);
 bool fli_pool_has(const struct fli_heap *pool, const fli_block *b);
