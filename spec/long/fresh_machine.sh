@@ -1,20 +1,22 @@
 #!/bin/sh
 # Both commands of the README, on a machine with nothing on it: a Debian made by
 # debootstrap, a fresh clone, packages from the mirror. limit: 60 min
-# Needs root, debootstrap and git. /proc and terminals are mounted where that is
-# allowed; without /proc the specs that look at processes fail.
+# Needs root, debootstrap and git. /proc, /sys and terminals are mounted where that
+# is allowed; without /proc the specs that look at processes fail, without /sys
+# those that read what MPI says.
 set -eu
 suite=${1:-bookworm}
 mirror=${2:-} # empty: the one that debootstrap knows
 [ "$(id -u)" = 0 ] || { echo 'fresh_machine.sh needs root'; exit 1; }
 root=$(mktemp -d)
-trap 'umount "$root/proc" "$root/dev/pts" 2>/dev/null; rm -rf --one-file-system "$root"' EXIT INT TERM
+trap 'umount "$root/proc" "$root/sys" "$root/dev/pts" 2>/dev/null; rm -rf --one-file-system "$root"' EXIT INT TERM
 
 debootstrap --variant=minbase --include=git,ca-certificates "$suite" "$root" \
   ${mirror:+"$mirror"}
 cp /etc/resolv.conf "$root/etc/"
 cp /etc/apt/apt.conf.d/* "$root/etc/apt/apt.conf.d/" 2>/dev/null || true
 mount -t proc proc "$root/proc" 2>/dev/null || echo 'no /proc there'
+mount -t sysfs -o ro sysfs "$root/sys" 2>/dev/null || echo 'no /sys there'
 mount -t devpts devpts "$root/dev/pts" 2>/dev/null || echo 'no terminals there'
 git clone -q "$(pwd)" "$root/flare"
 
