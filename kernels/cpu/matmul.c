@@ -121,6 +121,7 @@ typedef struct batch {
   int ndim;
   int64_t shape[FL_MAX_DIMS];
   void *c;
+  bool add; /* to what is there */
 } batch;
 
 /* The step of matrix `t` of the batch of results in an operand: dims are
@@ -140,6 +141,7 @@ static fl_cpu_product product_of(const batch *g, int64_t t) {
   return (fl_cpu_product){
       .ta = a->turned,
       .tb = b->turned,
+      .add = g->add,
       .m = a->rows,
       .n = b->cols,
       .k = a->cols,
@@ -249,27 +251,40 @@ static fl_dtype integer_type(const fl_launch *l, const fl_view *a,
 
 /* --- matmul --- */
 
+/* The operands, in which `dims` are of rows and columns, as `dtype`; results
+ * have the shape of `out`. Large: fields are set one by one. */
+static fl_status matmul_join(const fl_launch *l, const fl_view *a,
+                             const fl_view *b, const fl_view *out, int dims,
+                             fl_dtype dtype, batch *g) {
+  g->launch = l;
+  g->add = false;
+  if (matmul_take(l, a, dtype, &g->a) != FL_OK ||
+      matmul_take(l, b, dtype, &g->b) != FL_OK)
+    return FL_ENOMEM;
+  g->ndim = out->ndim - dims;
+  for (int i = 0; i < g->ndim; i++)
+    g->shape[i] = out->shape[i];
+  if (repeats_only(&g->b) && fills(&g->a, g->ndim, g->shape) &&
+      matmul_flatten(&g->a))
+    g->ndim = 0;
+  return FL_OK;
+}
+
 FL_KERNEL(matmul) {
   const fl_view *out = &l->out[0];
   bool floats = fl_dtype_kind(out->dtype) == FL_KIND_FLOAT;
   fl_view a, b;
-  batch g; /* large: fields are set one by one */
+  batch g;
   if (fl_view_numel(out) == 0)
     return FL_OK;
-  g.launch = l;
   fl_as_matrix(&l->in[FL_IN_matmul_a], false, &a);
   fl_as_matrix(&l->in[FL_IN_matmul_b], true, &b);
   fl_dtype dtype = floats ? fl_cpu_wide(out->dtype) : integer_type(l, &a, &b);
-  if (matmul_take(l, &a, dtype, &g.a) != FL_OK ||
-      matmul_take(l, &b, dtype, &g.b) != FL_OK)
+  if (matmul_join(l, &a, &b, out,
+                  (l->in[FL_IN_matmul_a].ndim > 1) +
+                      (l->in[FL_IN_matmul_b].ndim > 1),
+                  dtype, &g) != FL_OK)
     return FL_ENOMEM;
-  g.ndim = out->ndim - (l->in[FL_IN_matmul_a].ndim > 1) -
-           (l->in[FL_IN_matmul_b].ndim > 1);
-  for (int i = 0; i < g.ndim; i++)
-    g.shape[i] = out->shape[i];
-  if (repeats_only(&g.b) && fills(&g.a, g.ndim, g.shape) &&
-      matmul_flatten(&g.a))
-    g.ndim = 0;
   g.c = FL_CPU(output)(l, out, dtype);
   if (!g.c)
     return FL_ENOMEM;
@@ -284,6 +299,29 @@ FL_KERNEL(matmul) {
   } else if (s == FL_OK) {
     FL_CPU(finish)(l, out, dtype, g.c);
   }
+  return s;
+}
+
+FL_KERNEL(matmul_add) {
+  const fl_view *c = &l->in[FL_IN_matmul_add_c],
+                *left = &l->in[FL_IN_matmul_add_a],
+                *right = &l->in[FL_IN_matmul_add_b];
+  fl_dtype dtype = fl_cpu_wide(c->dtype);
+  fl_view a, b;
+  batch g;
+  if (fl_view_numel(c) == 0)
+    return FL_OK;
+  fl_as_matrix(left, false, &a);
+  fl_as_matrix(right, true, &b);
+  const void *sum = FL_CPU(input)(l, c, dtype); /* its memory, or a copy */
+  if (!sum || matmul_join(l, &a, &b, c, (left->ndim > 1) + (right->ndim > 1),
+                          dtype, &g) != FL_OK)
+    return FL_ENOMEM;
+  g.add = true;
+  g.c = (void *)(uintptr_t)sum;
+  fl_status s = matmul_multiply(l, &g);
+  if (s == FL_OK)
+    FL_CPU(finish)(l, c, dtype, g.c);
   return s;
 }
 

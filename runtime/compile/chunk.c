@@ -352,6 +352,38 @@ static void find_inner(growing *g) {
   }
 }
 
+static bool same_elements(const fli_arg *a, const fli_arg *b) {
+  fli_arg at = *b;
+  at.slot = a->slot;
+  return fli_same_region(a, &at);
+}
+
+/* A result takes over the memory of an input that nothing reads behind it, if
+ * the row allows it. */
+static void find_reused(growing *g) {
+  const fuse *f = g->r.f;
+  for (uint32_t k = 0; k < f->w->n_slots; k++)
+    g->r.slots[k].lies_in = -1;
+  for (uint32_t i = 0; i < g->r.n; i++) {
+    const fli_entry *e = &f->w->entries[g->r.entries[i]];
+    int in = fli_split_reuses(e->op);
+    if (in < 0)
+      continue;
+    const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)in),
+                  *y = fli_fuse_arg(f, e->arg + (uint32_t)e->n_in);
+    bool last = a->slot >= 0 && g->r.slots[a->slot].inner &&
+                g->r.slots[y->slot].inner && same_elements(a, y);
+    for (uint32_t j = i + 1; j < g->r.n && last; j++) {
+      const fli_entry *later = &f->w->entries[g->r.entries[j]];
+      for (int k = 0; k < later->n_in + later->n_out; k++)
+        last &= fli_fuse_arg(f, later->arg + (uint32_t)k)->slot != a->slot;
+    }
+    int lies_in = last ? g->r.slots[a->slot].lies_in : -1;
+    if (last) /* or in that of the input's input */
+      g->r.slots[y->slot].lies_in = lies_in < 0 ? a->slot : lies_in;
+  }
+}
+
 /* Chunks as large as the limit allows; false: they save too little. */
 static bool choose_chunks(growing *g, int first) {
   const fuse *f = g->r.f;
@@ -399,6 +431,7 @@ static bool region_grow(growing *g, int first) {
   if (!cut_holds(g))
     return false;
   find_inner(g);
+  find_reused(g);
   return choose_chunks(g, first);
 }
 

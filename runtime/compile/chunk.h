@@ -15,6 +15,7 @@ typedef struct fli_chunk_slot { /* a storage, as the launches of a region see it
   bool ahead;                   /* it is known before the first chunk */
   bool outside;                 /* others touch it, or it is held */
   bool inner;                   /* there is memory for a chunk alone */
+  int lies_in;                  /* the slot whose memory it takes over; -1 */
 } fli_chunk_slot;
 
 /* Launches that run together for each chunk of `units`. */

@@ -98,8 +98,11 @@ static fli_arg build_arg(building *b, uint32_t k, bool written) {
     of.step = fli_region_step(r, &a, dim);
     a.meta.shape[dim] = a.meta.shape[dim] / r->units * b->units;
   }
-  if (r->slots[a.slot].inner)
+  if (r->slots[a.slot].inner) {
     of.bytes = INNER;
+    if (r->slots[a.slot].lies_in >= 0)
+      of.outer = r->slots[a.slot].lies_in;
+  }
   a.slot = build_slot(b, of);
   return a;
 }
@@ -249,6 +252,7 @@ static void body_launch(building *b, const fli_entry *e, translating *t,
     if (b->r->dim[at] == FLI_SPLIT_SUM) {
       summing s = sum_of(b, e, k);
       adds[k] = s.needed && !s.ahead;
+      row = fl_dtype_is_float(a->meta.dtype) ? row : -1;
       if (adds[k])
         sum[k] = sum_place(b, &s, places);
     }

@@ -171,7 +171,7 @@ static bool split_linear(fli_split *s) {
       (bias || s->attrs->v[FL_ATTR_linear_act].i != 0))
     return false;
   for (int k = 2; k < s->n_in; k++)
-    s->to[k] = s->at == 1 || s->to[1] == 0 ? 0 : FLI_SPLIT_WHOLE;
+    s->to[k] = bias && s->to[1] == 0 ? 0 : FLI_SPLIT_WHOLE;
   s->to[second] = pair ? s->to[s->n_in] : FLI_SPLIT_WHOLE;
   return true;
 }

@@ -53,6 +53,34 @@ void fli_cost_matmul(const fli_infer *c, double *flops, double *bytes) {
            (double)(a->ndim ? a->shape[a->ndim - 1] : 1);
 }
 
+/* The product of the other two operands, which has to have c's shape. */
+fl_status fli_shape_matmul_add(fli_infer *c) {
+  _Static_assert(FL_IN_FOLLOWS(matmul_add, c, a) &&
+                     FL_IN_FOLLOWS(matmul_add, a, b),
+                 "a product's operands");
+  const fl_meta *to = c->in[FL_IN_matmul_add_c];
+  fl_meta y;
+  fli_infer product = *c;
+  product.in = c->in + FL_IN_matmul_add_a;
+  product.out = &y;
+  FLI_TRY(fli_shape_matmul(&product));
+  if (!fli_same_shape(&y, to))
+    return fli_fail(FL_ESHAPE,
+                    "matmul_add: c has shape %s, but the product of a and b "
+                    "has %s",
+                    fli_shape_text(to->ndim, to->shape),
+                    fli_shape_text(y.ndim, y.shape));
+  return FL_OK;
+}
+
+void fli_cost_matmul_add(const fli_infer *c, double *flops, double *bytes) {
+  const fl_meta *a = c->in[FL_IN_matmul_add_a], *to = c->in[FL_IN_matmul_add_c];
+  double n = (double)fl_numel(to->ndim, to->shape);
+  fli_cost_bytes(c, flops, bytes);
+  *bytes += n * (double)fl_dtype_size(to->dtype); /* read and written */
+  *flops = 2 * n * (double)(a->ndim ? a->shape[a->ndim - 1] : 1);
+}
+
 /* All dims but the last as one: (rows, n). */
 static fl_value flat_rows(fli_env *e, fl_value x) {
   const fl_meta *m = fli_meta(x);

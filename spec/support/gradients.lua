@@ -161,10 +161,11 @@ end
 --- Results of rows that are not differentiable ask for no gradients, or refuse them by name.
 function M.none(row, samples)
   for _, s in ipairs(rows.accepted(samples)) do
-    local args, leaves = rows.tensors(s), {}
-    for _, v in pairs(args) do
+    local args, leaves, written = rows.tensors(s), {}, {}
+    for _, p in ipairs(row.params) do written[p.name] = p.written end
+    for name, v in pairs(args) do -- what is written may not require one
       local float = flare.is_tensor(v) and kind[v.dtype] == 3
-      if float then leaves[#leaves + 1] = v:requires_grad_(true) end
+      if float and not written[name] then leaves[#leaves + 1] = v:requires_grad_(true) end
     end
     local out = rows.guarded(row, s, "no gradient", rows.call, row,
       rows.with_options(row, s, args))

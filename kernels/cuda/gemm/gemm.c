@@ -334,9 +334,31 @@ static fl_status run_simt(const fl_launch *l, const flc_product *p) {
                      flc_simt_shared(p->dtype, q.size + 1), NULL);
 }
 
+/* The product by itself, then its sum with C. */
+static fl_status gemm_add(const fl_launch *l, const flc_product *p) {
+  flc_product apart = *p;
+  int64_t n = p->m * p->n * flc_product_batch(p);
+  apart.add = false;
+  apart.c = fl_scratch_get(l, (size_t)n * fl_dtype_size(p->dtype));
+  if (!apart.c)
+    return FL_ENOMEM;
+  fl_status s = flc_product_own(l, &apart);
+  if (s != FL_OK)
+    return s;
+  gemm_args a = {.a = apart.c, .c = p->c, .m = n, .n = 1, .batch = 1};
+  int64_t blocks = fl_ceil_div(n, 256 * 4);
+  flc_spec spec =
+      FLC_SPEC("gemm", "accumulate", (int16_t)p->dtype, (int16_t)p->sum);
+  flc_grid grid = {.x = (unsigned)(blocks < 65536 ? blocks : 65536),
+                   .block = 256};
+  return FLC_RUN(l, spec, grid, a);
+}
+
 fl_status flc_product_own(const fl_launch *l, const flc_product *p) {
   if (p->m == 0 || p->n == 0 || flc_product_batch(p) == 0)
     return FL_OK;
+  if (p->add)
+    return gemm_add(l, p);
   if (!p->apart && (p->dtype == FL_F16 || p->dtype == FL_BF16))
     return run_16(l, p);
   return run_simt(l, p);
@@ -375,8 +397,14 @@ static void visit_apart(flc_visitor *v, fl_dtype d) {
 void flc_visit_gemm(flc_visitor *v) {
   visit_16(v, FL_BF16);
   visit_16(v, FL_F16);
-  FL_EACH_DTYPE(d, fl_dtype_is_float)
-  visit_apart(v, d);
+  FL_EACH_DTYPE(d, fl_dtype_is_float) {
+    visit_apart(v, d);
+    flc_spec same = FLC_SPEC("gemm", "accumulate", d, d);
+    flc_spec wide = FLC_SPEC("gemm", "accumulate", d, FL_F32);
+    v->spec(v, &same, d == FL_F32);
+    if (fl_dtype_is_low((fl_dtype)d))
+      v->spec(v, &wide, d == FL_BF16);
+  }
   FL_EACH_DTYPE(d, fl_dtype_is_real) {
     bool half = d == FL_F16 || d == FL_BF16;
     for (int i = 0; i < 4 && !half; i++)

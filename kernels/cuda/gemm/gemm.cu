@@ -145,6 +145,18 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+/* C += a.a, m elements each. */
+template <int D, int TO>
+__global__ void __launch_bounds__(256)
+    accumulate(const __grid_constant__ gemm_args a) {
+  typedef FL_S(TO) S;
+  typedef FL_W(TO) W;
+#pragma unroll 4
+  for (int64_t i = fl_thread(); i < a.m; i += fl_threads())
+    ((S *)a.c)[i] = fl_put<S>(fl_get<W>(((const S *)a.c)[i]) +
+                              fl_get<W>(((const FL_S(D) *)a.a)[i]));
+}
+
 /* The activation alone, 16 bytes a turn, four turns at once. */
 template <int D, int ACT>
 __global__ void __launch_bounds__(256)

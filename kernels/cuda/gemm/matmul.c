@@ -128,6 +128,38 @@ FLC_KERNEL(matmul) {
   return flc_multiply(l, &p);
 }
 
+/* 16-bit floats are multiplied as such and added up in c's dtype. */
+FLC_KERNEL(matmul_add) {
+  const fl_view *c = &l->in[FL_IN_matmul_add_c],
+                *left = &l->in[FL_IN_matmul_add_a],
+                *right = &l->in[FL_IN_matmul_add_b];
+  bool alike = left->dtype == right->dtype && fl_dtype_is_low(left->dtype) &&
+               (c->dtype == FL_F32 || c->dtype == left->dtype);
+  fl_dtype dtype = alike ? left->dtype : c->dtype;
+  fl_view a, b, whole;
+  flc_matrices ma, mb;
+  flc_product p = {.dtype = dtype, .add = true, .sum = c->dtype};
+  if (fl_view_numel(c) == 0)
+    return FL_OK;
+  as_matrix(left, false, &a);
+  as_matrix(right, true, &b);
+  p.c = (void *)(uintptr_t)flc_input(l, c, c->dtype); /* or a copy */
+  if (!p.c || flc_matrices_read(l, &a, dtype, &ma) != FL_OK ||
+      flc_matrices_read(l, &b, dtype, &mb) != FL_OK)
+    return FL_ENOMEM;
+  flc_product_join(&p, &ma, &mb, c->ndim - (left->ndim > 1) - (right->ndim > 1),
+                   c->shape);
+  fl_status s = flc_multiply(l, &p);
+  if (s != FL_OK || p.c == c->data)
+    return s;
+  fl_view_copy(&whole, c);
+  whole.data = p.c;
+  int64_t n = 1;
+  for (int i = c->ndim; i-- > 0; n *= c->shape[i])
+    whole.stride[i] = n;
+  return flc_move(l, c, &whole);
+}
+
 flc_matrices flc_matrices_transposed(const flc_matrices *m) {
   flc_matrices t = *m;
   t.rows = m->cols;

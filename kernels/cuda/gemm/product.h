@@ -31,6 +31,8 @@ typedef struct flc_product {
   fl_dtype bias_dtype;
   bool bias_down; /* bias (m) is added to rows instead */
   flc_act act;
+  bool add; /* to C, which is a float of dtype `sum` */
+  fl_dtype sum;
   bool apart; /* C: how far rows of A are from columns of B, nothing else */
 } flc_product;
 

@@ -82,6 +82,7 @@ typedef struct call {
   bool biased; /* the epilogue adds the bias, at least */
   void *to;    /* what the library writes */
   void *room;  /* the library's workspace */
+  void *trial; /* written instead of a C that is added to, while measuring */
   int found;
   cublasLtMatmulHeuristicResult_t *results;
 } call;
@@ -180,7 +181,8 @@ static bool cublaslt_describe(call *c, int64_t *key) {
   bool ta, tb;
   int64_t lda, ldb, batch = flc_product_batch(p);
   if (p->dims > 1 || batch > INT32_MAX ||
-      fl_dtype_kind(p->dtype) != FL_KIND_FLOAT)
+      fl_dtype_kind(p->dtype) != FL_KIND_FLOAT ||
+      (p->add && p->sum != p->dtype && p->sum != FL_F32))
     return false;
   if (!lines_of(p->m, p->k, p->am, p->ak, &ta, &lda) ||
       !lines_of(p->n, p->k, p->bn, p->bk, &tb, &ldb))
@@ -207,7 +209,8 @@ static bool cublaslt_describe(call *c, int64_t *key) {
                          ldb, batch, bs) &&
               set_layout(&c->b, p->dtype, ta ? p->m : p->k, ta ? p->k : p->m,
                          lda, batch, as) &&
-              set_layout(&c->c, p->dtype, p->n, p->m, p->n, batch, p->m * p->n);
+              set_layout(&c->c, p->add ? p->sum : p->dtype, p->n, p->m, p->n,
+                         batch, p->m * p->n);
   int64_t facts[] = {1,
                      c->l->device,
                      p->dtype,
@@ -224,7 +227,7 @@ static bool cublaslt_describe(call *c, int64_t *key) {
                      compute,
                      c->epilogue,
                      p->act,
-                     p->bias != NULL,
+                     p->add ? 2 + p->sum : p->bias != NULL,
                      flc_aligned(p->a, 16),
                      flc_aligned(p->b, 16),
                      flc_aligned(c->to, 16),
@@ -271,6 +274,8 @@ static fl_status cublaslt_run(call *c, const cublasLtMatmulAlgo_t *algorithm,
   static const double one64 = 1, zero64 = 0;
   const flc_product *p = c->p;
   bool wide = p->dtype == FL_F64;
+  const void *alpha = wide ? (const void *)&one64 : &one;
+  const void *beta = p->add ? alpha : wide ? (const void *)&zero64 : &zero;
   if (workspace && !c->room) {
     char *room = fl_scratch_get(c->l, WORKSPACE + ALIGNED);
     if (!room)
@@ -279,9 +284,8 @@ static fl_status cublaslt_run(call *c, const cublasLtMatmulAlgo_t *algorithm,
   }
   workspace = c->room ? WORKSPACE : 0;
   int e = blas.table.cublasLtMatmul(
-      c->handle, &c->desc, wide ? (const void *)&one64 : &one, p->b, &c->a,
-      p->a, &c->b, wide ? (const void *)&zero64 : &zero, c->to, &c->c, c->to,
-      &c->c, algorithm, c->room, workspace, flc_stream_of(c->l));
+      c->handle, &c->desc, alpha, p->b, &c->a, p->a, &c->b, beta, c->to, &c->c,
+      c->to, &c->c, algorithm, c->room, workspace, flc_stream_of(c->l));
   if (e != CUBLAS_STATUS_SUCCESS)
     return fli_fail(FL_EDEVICE, "%s: cuBLASLt failed with status %d", c->l->op,
                     e);
@@ -290,9 +294,12 @@ static fl_status cublaslt_run(call *c, const cublasLtMatmulAlgo_t *algorithm,
 
 static fl_status run_candidate(void *context, int i) {
   call *c = context;
-  if (i == c->found)
-    return flc_product_own(c->l, c->p);
   call once = *c; /* scratch memory taken by one run is not there in the next */
+  flc_product product = *c->p;
+  if (c->trial)
+    once.to = product.c = c->trial;
+  if (i == c->found)
+    return flc_product_own(c->l, &product);
   return cublaslt_run(&once, &c->results[i].algo, c->results[i].workspaceSize);
 }
 
@@ -361,6 +368,10 @@ static fl_status decide(call *c, flc_tuned *place, bool own) {
   cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
   bool again = flc_may_measure(c->l) &&
                __atomic_add_fetch(&place->seen, 1, __ATOMIC_RELAXED) > 2;
+  size_t bytes = (size_t)(c->p->m * c->p->n * flc_product_batch(c->p)) *
+                 fl_dtype_size(c->p->sum);
+  if (again && c->p->add && !(c->trial = fl_scratch_get(c->l, bytes)))
+    return FL_ENOMEM;
   c->results = results;
   c->found = ask(c, again ? ALGORITHMS : 1, results);
   int best = c->found == 0 ? 0 : -1;

@@ -236,6 +236,10 @@ function R.addmm(args)
   end, y, args.x)
 end
 
+function R.matmul_add(args)
+  return {written = {c = A.map(function(p, c) return p + c end, R.matmul(args), args.c)}}
+end
+
 local E = require "spec.support.reference.elementwise"
 local acts = {
   none = function(v) return v end,

@@ -166,6 +166,17 @@ S.matmul = {
   {a = f{2, 3}, b = g{4, 2}, _refused = "inner sizes 3 and 4"},
   {a = f{2, 2, 3}, b = g{3, 3, 2}, _refused = "leading sizes"},
 }
+S.matmul_add = {
+  {c = f{2, 4}, a = f{2, 3}, b = g{3, 4}}, {c = f{}, a = f{3}, b = g{3}},
+  {c = f{2, 2, 2}, a = f{2, 2, 3}, b = g{3, 2}}, {c = f{3, 2, 2}, a = f{2, 3}, b = g{3, 3, 2}},
+  {c = f{0, 2}, a = f{0, 3}, b = g{3, 2}}, {c = f{2, 3}, a = f{2, 0}, b = g{0, 3}},
+  {c = f{37, 43}, a = f{37, 65}, b = g{65, 43}, _dtypes = "f64 f32 bf16"},
+  {c = f{130, 70}, a = f{130, 9}, b = g{9, 70}, _dtypes = "f64 f32"},
+  {c = f{3, 2}, a = f{2, 3}, b = g{3, 2}, _refused = "c has shape"},
+  {c = f{2, 2}, a = f{2, 3}, b = g{4, 2}, _refused = "inner sizes 3 and 4"},
+}
+for _, s in ipairs(S.matmul_add) do s._grad = false end
+
 S.linear = {
   {x = f{2, 3}, weight = g{4, 3}}, {x = f{2, 3}, weight = g{4, 3}, bias = g{4}},
   {x = f{3}, weight = g{2, 3}, bias = g{2}}, {x = f{2, 2, 3}, weight = g{2, 3}, bias = g{2}},
