@@ -27,7 +27,7 @@ local function compare(step, leaves, o)
     return list
   end
   local want = results()
-  local f = flare.compile(step, {chunk = o.chunk or V * 4 * 8})
+  local f = flare.compile(step, {chunk = o.chunk == nil and V * 4 * 8 or o.chunk})
   step = f
   for _ = 1, 3 do
     for k, got in ipairs(results()) do near(want[k], got, o.eps or 1e-5, "result " .. k) end
@@ -116,6 +116,14 @@ for _, device in ipairs(rows.devices) do
             return run(function(...) return (select(k, program(...))) end)
           end, {}, {eps = 1e-4, what = row .. " " .. k})
         end
+      end
+    end)
+
+    it("are not made where they are not wanted", function()
+      compare(head(nil, b), {x, w, b}, {chunk = false, chunks = 0})
+      for _, bad in ipairs{true, -1, 1.5, "all"} do
+        assert.error_matches(function() flare.compile(head(), {chunk = bad}) end,
+          "chunk must be a number of bytes or false, got " .. tostring(bad):gsub("%-", "%%-"))
       end
     end)
 

@@ -45,11 +45,12 @@ function M.compile(f, opts)
     fail("compile: expected a function or a module, got %s",
       core.is_tensor(f) and "a tensor" or type(f))
   end
-  local o = options.check("compile", opts, {exact = false, graphs = true, chunk = 0})
-  if o.chunk ~= false and (math.type(o.chunk) ~= "integer" or o.chunk < 0) then
+  local o = options.check("compile", opts, {exact = false, graphs = true, chunk = options.none})
+  local chunk = o.chunk == nil and 0 or o.chunk == false and -1 or o.chunk
+  if math.type(chunk) ~= "integer" or o.chunk and chunk < 0 then
     fail("compile: chunk must be a number of bytes or false, got %s", tostring(o.chunk))
   end
-  local exact, chunk = o.exact or mode.exact, o.chunk or -1
+  local exact = o.exact or mode.exact
   local run, object = core.compiled(f, exact, mode.all, mode.check, o.graphs, chunk)
   if mode.off then run = function(...) return f(...) end end
   objects[run], origins[run] = object, {f = f, exact = exact, chunk = chunk}
