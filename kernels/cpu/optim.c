@@ -236,6 +236,14 @@ FL_KERNEL(lerp_step) {
   return optim_step(l, &r, 1, 2, 1, STEP_LERP);
 }
 
+/* xs is all that is written, then what is written into it. */
+FL_KERNEL(assign_step) {
+  int n = l->n_in / 2;
+  for (int i = 0; i < n; i++)
+    FL_CPU(move_view)(l, &l->in[i], &l->in[n + i]);
+  return FL_OK;
+}
+
 FL_KERNEL(scale_step) {
   recipe r = {.lr = fl_cpu_scalar(&l->in[FL_IN_scale_step_scale])};
   if (r.lr == 1)

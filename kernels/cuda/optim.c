@@ -23,7 +23,8 @@ static const int8_t groups_of[] = {
     [OPTIM_RMSPROP] = 3,  [OPTIM_RMSPROP_MOMENTUM] = 4,
     [OPTIM_CENTERED] = 4, [OPTIM_CENTERED_MOMENTUM] = 5,
     [OPTIM_ADAGRAD] = 3,  [OPTIM_LION] = 3,
-    [OPTIM_LERP] = 2,     [OPTIM_SCALE] = 1};
+    [OPTIM_LERP] = 2,     [OPTIM_ASSIGN] = 2,
+    [OPTIM_SCALE] = 1};
 
 static bool written(int group) {
   return group != 1; /* all but the gradient */
@@ -273,6 +274,11 @@ FLC_KERNEL(lerp_step) {
   return settled(l, OPTIM_LERP, &c);
 }
 
+FLC_KERNEL(assign_step) {
+  stepping c = {0};
+  return optim_step(l, OPTIM_ASSIGN, &c, FL_IN_assign_step_xs);
+}
+
 FLC_KERNEL(scale_step) {
   stepping c = {0};
   if (flc_is_number(&l->in[FL_IN_scale_step_scale]) &&
@@ -342,6 +348,9 @@ void flc_visit_optim(flc_visitor *v) {
         optim_visit(v, FLC_SPEC("optim", "step", r, m[0], m[1], m[2], m[3]),
                     i == 0 && r == OPTIM_ADAM);
     }
+  FL_EACH_DTYPE(d, fl_dtype_is_low) /* weights, for autocast */
+  optim_visit(v, FLC_SPEC("optim", "step", OPTIM_ASSIGN, FL_F32, d, FL_F32, d),
+              d == FL_BF16);
   for (int k = OPTIM_COUNT; k <= OPTIM_ANY; k++) {
     FL_EACH_DTYPE(d, fl_dtype_is_float)
     optim_visit(v, FLC_SPEC("optim", "norm", k, d),

@@ -71,6 +71,8 @@ template <int RULE, class T> struct rule {
       p = p * keep - lr * fl_sign(u);
     } else if constexpr (RULE == OPTIM_LERP) {
       p = lr == 1 ? g : p + lr * (g - p); /* p may be infinite */
+    } else if constexpr (RULE == OPTIM_ASSIGN) {
+      p = g;
     } else if constexpr (RULE == OPTIM_SCALE) {
       p *= lr;
     } else {
@@ -101,9 +103,9 @@ template <int RULE, class T> struct rule {
 
 /* Groups that a rule has, and those of its state. */
 constexpr int groups_of(int r) {
-  return r == OPTIM_SCALE                                     ? 1
-         : r == OPTIM_SGD || r == OPTIM_LERP                  ? 2
-         : r == OPTIM_AMSGRAD || r == OPTIM_CENTERED_MOMENTUM ? 5
+  return r == OPTIM_SCALE                                         ? 1
+         : r == OPTIM_SGD || r == OPTIM_LERP || r == OPTIM_ASSIGN ? 2
+         : r == OPTIM_AMSGRAD || r == OPTIM_CENTERED_MOMENTUM     ? 5
          : r == OPTIM_ADAM || r == OPTIM_RMSPROP_MOMENTUM || r == OPTIM_CENTERED
              ? 4
              : 3;
@@ -111,7 +113,8 @@ constexpr int groups_of(int r) {
 
 /* N elements of one group; D < 0: of a dtype known at run time. */
 template <int D, int N, class T>
-void optim_get(const optim_args &a, int group, const void *at, int64_t i, T (&v)[N]) {
+void optim_get(const optim_args &a, int group, const void *at, int64_t i,
+               T (&v)[N]) {
   if constexpr (D < 0) {
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -125,7 +128,8 @@ void optim_get(const optim_args &a, int group, const void *at, int64_t i, T (&v)
 }
 
 template <int D, int N, class T>
-void optim_put(const optim_args &a, int group, void *at, int64_t i, const T (&v)[N]) {
+void optim_put(const optim_args &a, int group, void *at, int64_t i,
+               const T (&v)[N]) {
   if constexpr (D < 0) {
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -143,8 +147,9 @@ template <int RULE, int N, int DP, int DG, int DS, class T>
 void advance(const optim_args &a, const rule<RULE, T> &r,
              void *const (&at)[OPTIM_GROUPS], int64_t i) {
   const int GROUPS = groups_of(RULE);
-  T p[N], g[N] = {}, s[3][N] = {};
-  optim_get<DP>(a, 0, at[0], i, p);
+  T p[N] = {}, g[N] = {}, s[3][N] = {};
+  if (RULE != OPTIM_ASSIGN)
+    optim_get<DP>(a, 0, at[0], i, p);
   if (GROUPS > 1)
     optim_get<DG>(a, 1, at[1], i, g);
 #pragma unroll

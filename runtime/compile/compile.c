@@ -153,8 +153,8 @@ static fli_plan *plan_of(fl_compiled *c, const fli_window *w) {
 
 /* --- running --- */
 
-static void fused_view(const fli_window *w, const fli_fused_operand *o,
-                       fl_view *v) {
+void fli_plan_view(const fli_window *w, const fli_fused_operand *o,
+                   fl_view *v) {
   if (o->slot < 0) {
     fli_window_view(w, &w->args[o->number], FL_NODTYPE, v);
     return;
@@ -174,7 +174,7 @@ static fl_status run_fused(fli_window *w, const fli_plan *p,
   const fl_meta *metas[2] = {NULL, NULL};
   const fli_fused_operand *o = p->operands + x->operands;
   for (int i = 0; i < x->n_in + x->n_out; i++) {
-    fused_view(w, &o[i], &views[i]);
+    fli_plan_view(w, &o[i], &views[i]);
     if (i < 2 && i < x->n_in)
       metas[i] = &o[i].meta;
   }
@@ -188,9 +188,10 @@ static fl_status run_fused(fli_window *w, const fli_plan *p,
 }
 
 fl_status fli_plan_step(fli_window *w, const fli_plan *p, const fli_step *x) {
-  return x->loop ? fli_loop_run(w, x->loop)
-         : x->op ? run_fused(w, p, x)
-                 : fli_window_run(w, x->entry);
+  return x->loop   ? fli_loop_run(w, x->loop)
+         : x->list ? fli_plan_list(w, p, x)
+         : x->op   ? run_fused(w, p, x)
+                   : fli_window_run(w, x->entry);
 }
 
 static bool step_changes(const fli_window *w, const fli_plan *p,

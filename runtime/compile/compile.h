@@ -49,6 +49,7 @@ typedef struct fli_step { /* a launch of a plan */
   uint32_t n_members;
   fli_apart apart;
   uint32_t from;         /* an entry of the kernel that it is apart from */
+  bool list;             /* op takes a list: results, then inputs */
   uint32_t made, n_made; /* slots that get memory before it */
   uint32_t last, n_last; /* slots that nothing uses behind it */
   struct fli_loop *loop; /* launches that run chunk by chunk (chunk.h) */
@@ -103,6 +104,10 @@ struct fl_compiled {
 fli_plan *fli_plan_new(const fli_window *w);
 void fli_plan_free(fli_plan *p);
 fl_status fli_plan_run(fli_window *w, const fli_plan *p);
+/* The view of an operand of a kernel of the plan; its storage has memory. */
+void fli_plan_view(const fli_window *w, const fli_fused_operand *o, fl_view *v);
+/* Runs a step that is a launch of a list (batch.c). */
+fl_status fli_plan_list(fli_window *w, const fli_plan *p, const fli_step *x);
 /* Builds the steps of p, which was made for windows like w (fuse.c). */
 fl_status fli_plan_build(struct fl_compiled *c, fli_plan *p,
                          const fli_window *w);

@@ -512,5 +512,6 @@ fl_status fli_fuse_emit(fuse *f) {
                      .apart = f->steps[i].apart,
                      .from = emit_origin(f, f->steps[i].from)};
   FLI_TRY(fli_explain_owners(f));
+  FLI_TRY(fli_fuse_batch(f));
   return plan_memory(f);
 }

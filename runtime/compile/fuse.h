@@ -196,6 +196,12 @@ fl_status fli_fuse_place(fuse *f);
 /* Makes f->entries, f->parts, and room for the operands of parts. */
 fl_status fli_fuse_open(fuse *f);
 
+/* --- batch.c --- */
+
+/* Makes one step of copies that are steps of their own, if their order allows
+ * it. */
+fl_status fli_fuse_batch(fuse *f);
+
 /* --- emit.c --- */
 
 fl_status fli_fuse_emit(fuse *f);

@@ -103,6 +103,19 @@ bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
   return places[row].results >> k & 1 && places[row].fits(m, stride);
 }
 
+/* --- lists --- */
+
+static const int lists[FLI_OPS + 1] = {
+/* + 1 */
+#define FL_LISTS(name, list) [FLI_OP_##name] = FLI_OP_##list + 1,
+#include "../ops.def"
+};
+
+const fl_op *fli_row_list(const fl_runtime *rt, const fl_op *op) {
+  int list = lists[op->id < FLI_OPS ? op->id : FLI_OPS];
+  return list ? &rt->ops[list - 1] : NULL;
+}
+
 /* --- bodies --- */
 
 uint32_t fli_row_reduced(const fl_op *op, const fl_attrs *attrs,

@@ -46,6 +46,9 @@ bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
  */
 int fli_row_copies(const fl_op *op, int n_in);
 
+/* The row that runs many launches of this one at once; NULL: none. */
+const fl_op *fli_row_list(const fl_runtime *rt, const fl_op *op);
+
 /* The name of input k. */
 const char *fli_row_input(const fl_op *op, int k);
 /* Whether the words of `list`, blanks between them, contain `name`. */

@@ -68,6 +68,10 @@ fl_status fli_shape_lerp_step(fli_infer *c) {
   return check_step(c, 0);
 }
 
+fl_status fli_shape_assign_step(fli_infer *c) {
+  return check_step(c, 0);
+}
+
 fl_status fli_shape_scale_step(fli_infer *c) {
   return check_step(c, NO_GRADIENTS);
 }

@@ -16,7 +16,7 @@ local function stepping(groups, rule)
       for k = 1, A.count(a.xs[i].shape) do
         local v = {}
         for g = 1, n do v[g] = a.xs[(g - 1) * count + i][k] end
-        rule(v, a, number(a.lr or a.weight or a.scale))
+        rule(v, a, number(a.lr or a.weight or a.scale or 0))
         for g = 1, n do new[(g - 1) * count + i][k] = v[g] end
       end
     end
@@ -82,6 +82,7 @@ R.lion_step = stepping(3, function(v, a, lr)
 end)
 
 R.lerp_step = stepping(2, function(v, _, weight) v[1] = v[1] + weight * (v[2] - v[1]) end)
+R.assign_step = stepping(2, function(v) v[1] = v[2] end)
 R.scale_step = stepping(1, function(v, _, scale) v[1] = v[1] * scale end)
 
 function R.global_norm(a)

@@ -62,6 +62,7 @@ S.rmsprop_step = all(3, three, {
 S.adagrad_step = all(3, three, {{lr = lr}, {lr = scalar, eps = 1e-3, weight_decay = 0.1}})
 S.lion_step = all(3, nil, {{lr = lr}, {lr = scalar, beta1 = 0.8, beta2 = 0.9, weight_decay = 0.1}})
 S.lerp_step = all(2, nil, {{weight = 0.3}, {weight = A.scalar(0.75)}})
+S.assign_step = all(2, nil, {{}, {}, {xs = {f{2}, f{3}}, _refused = "has shape"}})
 S.scale_step = all(1, nil, {{scale = 0.3}, {scale = A.scalar(-2)}, {scale = 1}})
 local many = {}
 for k = 1, 20 do many[k] = f({2}, {seed = k}) end
