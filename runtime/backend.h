@@ -149,6 +149,9 @@ struct fl_launch {
                   of the dtype of in[0] (results of tests: bool), or is a number
                   in `imm` */
   bool writes; /* some of its inputs */
+  bool probe;  /* the kernel "tile" only says whether it can run, FL_ESIZE if
+                  not: views have no memory, but equal addresses where they will
+                  have */
   int device;
   fl_stream *stream;
   void *handle; /* the stream as the device's own library has it (CUstream) */

@@ -694,7 +694,7 @@ FL_KERNEL(tile) {
   if (!t->n_stores)
     return FL_OK;
   fl_status s = find_parts(l, &parts, &own);
-  for (int k = 0; s == FL_OK && k < parts->n; k++) {
+  for (int k = 0; s == FL_OK && !l->probe && k < parts->n; k++) {
     const char *at = (const char *)parts;
     s = run_part(l, parts->whole ? t : (const fl_tile *)(at + parts->tile[k]),
                  (const fl_nest_plan *)(at + parts->plan[k]));

@@ -551,6 +551,8 @@ static fl_status ready_find(const fl_launch *l, tile_ready *fresh,
 }
 
 FLC_KERNEL(tile) {
+  if (l->probe)
+    return FL_OK;
   uint64_t args[FL_TILE_OPERANDS + 1];
   tile_ready fresh = {.processors = flc_chip_of(l)->processors};
   const tile_ready *r;

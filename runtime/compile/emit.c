@@ -2,6 +2,8 @@
  * kernel computes them, and when memory comes and goes. */
 #include "fuse.h"
 
+#include "../ops/number.h"
+
 #include <string.h>
 
 /* --- which results are needed --- */
@@ -285,6 +287,32 @@ static fl_status emit_step_operands(emitting *m, fli_step *x) {
   return FL_OK;
 }
 
+/* Whether the backend can run the tile: FL_ESIZE if it keeps too much. */
+static fl_status emit_probe(const emitting *m, const fli_step *x) {
+  fl_view v[FL_TILE_OPERANDS];
+  fl_device d = m->f->w->device;
+  for (int k = 0; k < m->n_in + m->n_out; k++) {
+    const fli_fused_operand *o = &m->operands[k];
+    fl_operand number = {.dtype = o->meta.dtype};
+    if (o->slot < 0)
+      fli_view_number(&number, FL_NODTYPE, &v[k]);
+    v[k].dtype = o->meta.dtype;
+    v[k].ndim = 0;
+    if (o->slot >= 0)
+      v[k].data = (void *)((uintptr_t)(o->slot + 1) << 12);
+  }
+  fl_launch l = {.op = x->op->info.name,
+                 .n_in = m->n_in,
+                 .n_out = m->n_out,
+                 .in = v,
+                 .out = v + m->n_in,
+                 .attrs = &x->op->defaults,
+                 .tile = x->tile,
+                 .device = d & 255,
+                 .probe = true};
+  return x->op->kernel[d >> 8](&l);
+}
+
 static fl_status emit_tile(emitting *m, fli_step *x) {
   const fuse_group *g = m->g;
   fl_store stores[FL_TILE_STORES];
@@ -321,6 +349,7 @@ static fl_status emit_tile(emitting *m, fli_step *x) {
   q.operand_dtype = dtypes;
   FLI_TRY(fli_tile_intern(m->f->rt, &q, &x->tile));
   FLI_TRY(fli_tile_op(m->f->rt, &x->op));
+  FLI_TRY(emit_probe(m, x));
   return emit_step_operands(m, x);
 }
 

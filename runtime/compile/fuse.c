@@ -297,7 +297,9 @@ static fl_status plan_try(fuse *f) {
 
 #define ATTEMPTS 8 /* with one launch less that is opened; then none is */
 
-fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
+/* With kernels of at most `most` launches. */
+static fl_status plan_build(fl_compiled *c, fli_plan *p, const fli_window *w,
+                            int most) {
   fuse *f = fli_malloc(w->rt, sizeof *f);
   bool *closed = fli_malloc(w->rt, w->n + 1);
   fl_status s = f && closed ? FL_OK : FL_ENOMEM;
@@ -309,6 +311,7 @@ fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
                 .p = p,
                 .rt = w->rt,
                 .closed = closed,
+                .most = most,
                 .failed = FUSE_NONE};
     s = plan_try(f);
     fuse_close(f);
@@ -321,5 +324,14 @@ fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
   }
   fli_mfree(closed);
   fli_mfree(f);
+  return s;
+}
+
+/* Where a kernel would be too large for the backend, kernels take fewer. */
+fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
+  fl_status s = FL_ESIZE;
+  for (int most = FUSE_MEMBERS; most && s == FL_ESIZE; most /= 4)
+    if ((s = plan_build(c, p, w, most)))
+      fli_plan_unbuild(p);
   return s;
 }

@@ -83,6 +83,7 @@ typedef struct fuse {
    * a launch of that group */
   fli_apart apart, values; /* the latter: why values could not be had */
   uint32_t from;
+  int most;           /* launches of a group */
   bool tiles;         /* the backend has the kernel */
   const bool *closed; /* launches of the window that are not opened */
   uint32_t failed;    /* one whose parts do not all fuse; FUSE_NONE */

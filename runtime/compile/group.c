@@ -438,7 +438,7 @@ static bool join_at(joining *j, uint32_t *close) {
 bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
   fuse_group *g = f->groups[i];
   joining j = {.f = f, .g = g, .i = i, .entry = entry, .e = &f->entries[entry]};
-  if (g->n == FUSE_MEMBERS || g->graph.n > FUSE_NODES) {
+  if (g->n >= f->most || g->graph.n > FUSE_NODES) {
     join_fails(f, g, FLI_APART_LIMIT);
     return false;
   }
