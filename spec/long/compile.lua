@@ -1,0 +1,61 @@
+-- That compiled programs compute what programs compute. limit: 120 min
+-- 20,000 random programs on cpu and sim:0, exact and not, of operators alone and with what Lua and
+-- autograd do beside them, and 10,000 on two streams; then specs as one compiled program.
+package.path = "./?.lua;" .. package.path
+local tree = require "spec.support.tree"
+
+local CHUNK, failed = 1000, false
+
+local function figure(good, format, ...)
+  print("figure: " .. format:format(...) .. (good and "" or ": FAILED"))
+  failed = failed or not good
+end
+
+-- A process for each chunk: kernels live as long as their runtime.
+local function programs(what, device, count, exact, options)
+  local bad = 0
+  for first = 1, count, CHUNK do
+    local path = os.tmpname()
+    local file <close> = assert(io.open(path, "w"))
+    file:write(([[
+      package.path = "./?.lua;" .. package.path
+      local flare = require "flare"
+      local check, bad = require "spec.support.programs".check, 0
+      local o = %s
+      for seed = %d, %d do
+        o.first = seed
+        local ok, why = pcall(check, %q, 1, %s, o)
+        if not ok then bad = bad + 1 print(why) end
+      end
+      print("bad " .. bad)
+    ]]):format(options, first, first + CHUNK - 1, device, tostring(exact)))
+    file:close()
+    local out = tree.output(("%s/flare %s 2>&1"):format(tree.build, path))
+    os.remove(path)
+    local n = out:match "bad (%d+)\n$"
+    if n ~= "0" then print(out:sub(-4000)) end
+    bad = bad + (tonumber(n) or CHUNK)
+  end
+  figure(bad == 0, "%s on %s%s: %d of %d programs differ", what, device, exact and ", exact" or "",
+    bad, count)
+end
+
+for _, device in ipairs {"cpu", "sim:0"} do
+  for _, exact in ipairs {true, false} do
+    programs("operators", device, 20000, exact, "{}")
+    programs("operators, Lua and autograd", device, 20000, exact, "{wild = true}")
+  end
+end
+programs("two streams", "sim:0", 10000, true,
+  "{wild = true, streams = {flare.stream 'sim:0', flare.stream 'sim:0'}}")
+
+for _, mode in ipairs {"all,exact"} do
+  for _, word in ipairs {"spec/nn", "spec/optim", "spec/examples", "spec/data_", "spec/onnx_"} do
+    local out = tree.output(("FLARE_COMPILE=%s lua5.4 spec/run.lua --jobs 1 --build %s %s 2>&1")
+      :format(mode, tree.build, word))
+    local passed, bad = out:match "(%d+) passed, (%d+) failed"
+    if bad ~= "0" then print(out:sub(-4000)) end
+    figure(bad == "0", "%s with %s: %s passed, %s failed", word, mode, passed or "?", bad or "?")
+  end
+end
+os.exit(not failed)
