@@ -178,7 +178,7 @@ static void count_uses(fuse *f) {
       int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
       if (slot >= 0)
         f->opaque[slot] |= !can;
-      if (slot >= 0 && k < e->n_in && f->reads[slot] < 2)
+      if (slot >= 0 && k < e->n_in && f->reads[slot] < FUSE_READERS)
         f->reads[slot]++;
     }
   }

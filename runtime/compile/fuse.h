@@ -13,6 +13,7 @@
 #define FUSE_NODES   384 /* of a group's expression */
 #define FUSE_VALUES  192 /* elements of memory that a group knows */
 #define FUSE_LOOPS   8   /* of a window */
+#define FUSE_READERS 3   /* so many and more are not told apart */
 #define FUSE_NONE    UINT32_MAX
 
 typedef struct fuse_leaf {
@@ -98,7 +99,7 @@ typedef struct fuse {
   uint32_t *last;    /* operand that wrote it last, FUSE_NONE */
   int8_t *writer;    /* the open group that writes it, -1 */
   uint8_t *opaque;   /* some launch that is not fused touches it */
-  uint8_t *reads;    /* launches that read it; 2: or more */
+  uint8_t *reads;    /* launches that read it; FUSE_READERS: or more */
   /* of operands that are written */
   uint32_t *before;   /* the one that wrote the slot before */
   uint32_t *entry_of; /* its launch */

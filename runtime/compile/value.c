@@ -206,7 +206,8 @@ static bool worth_again(const fuse *f, const fuse_group *g, int slot,
                         fl_dtype dtype, int mask, value_state s) {
   uint32_t now = f->parts[f->now].origin;
   size_t saved = fl_dtype_size(dtype);
-  if (!fli_fuse_stays(f, slot) && !f->opaque[slot])
+  if (!fli_fuse_stays(f, slot) && !f->opaque[slot] &&
+      f->reads[slot] < FUSE_READERS)
     saved *= 2; /* it is not even written */
   bool moved = mask >= 0 && f->reads[slot] == 1 && !fli_fuse_stays(f, slot);
   return g->graph.n - s.nodes <= AGAIN &&
