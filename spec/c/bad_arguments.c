@@ -527,6 +527,7 @@ static void test_compiled(void) {
   CHECK(fl_compiled_new(rt, 0, &c) == FL_OK);
   NEEDS(fl_compiled_new(NULL, 0, &c), "rt");
   NEEDS(fl_compiled_new(rt, 0, NULL), "out");
+  NEEDS(fl_compiled_chunk(NULL, 0), "c");
   NEEDS(fl_compiled_begin(NULL), "c");
   CHECK(!fl_compiled_waits(NULL));
   NEEDS(fl_compiled_end(NULL), "c");
