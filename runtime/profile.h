@@ -30,8 +30,8 @@ typedef struct fl_profile_step {
   double read, written, flops; /* bytes; FLOPs of all launches */
   double kept; /* of the bytes written: in memory that outlives the launches */
   char shapes[96];
-  uint32_t n; /* launches */
-  fl_profile_launch launches[];
+  uint32_t n;                    /* launches */
+  fl_profile_launch launches[1]; /* n of them */
 } fl_profile_step;
 typedef struct fl_profile_row {
   const char *op, *called; /* whose kernel; what was called, if composed */

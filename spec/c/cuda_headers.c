@@ -25,6 +25,7 @@
 #define CUipcMemHandle                   our_CUipcMemHandle
 #define CUlaunchAttribute                our_CUlaunchAttribute
 #define CUlaunchConfig                   our_CUlaunchConfig
+#define CUDA_KERNEL_NODE_PARAMS          our_CUDA_KERNEL_NODE_PARAMS
 #define nvrtcResult                      our_nvrtcResult
 #define nvrtcProgram                     our_nvrtcProgram
 #define cublasStatus_t                   our_cublasStatus_t
@@ -91,6 +92,7 @@
 #undef CUipcMemHandle
 #undef CUlaunchAttribute
 #undef CUlaunchConfig
+#undef CUDA_KERNEL_NODE_PARAMS
 #undef nvrtcResult
 #undef nvrtcProgram
 #undef cublasStatus_t
@@ -161,6 +163,12 @@
 #if !defined CUDA_VERSION || CUDA_VERSION < 12000
 #pragma message "skipped: there is no <cuda.h> of CUDA 12 or later"
 #else
+
+/* exported by all drivers, but declared only for calls of CUDA 12 */
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream,
+                                   CUstreamCaptureStatus *status,
+                                   cuuint64_t *id, CUgraph *graph,
+                                   const CUgraphNode **last, size_t *n_last);
 
 FLC_CU_NUMBERS(NUMBER)
 
