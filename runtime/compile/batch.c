@@ -13,7 +13,8 @@
 /* Bytes: a longer copy takes longer than its launch, and reads what is still in
  * the L2 cache where it stands. */
 #define COPY_MOST ((int64_t)1 << 20)
-#define EARLY     ((int64_t)4 << 20) /* bytes of results before they are needed */
+/* Bytes of results that may stand ready before they are needed. */
+#define EARLY ((int64_t)4 << 20)
 
 typedef struct batch_copy {
   uint32_t step;
