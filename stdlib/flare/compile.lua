@@ -12,9 +12,13 @@ local mode = {on = false, off = false, all = false, exact = false, check = false
 local setting = os and os.getenv "FLARE_COMPILE" or "" -- a host may leave os out
 for word in setting:gmatch "[^,]+" do
   if mode[word] == nil then
-    fail("FLARE_COMPILE is %q, but must be on, off, or of the words all, exact and check", setting)
+    fail("FLARE_COMPILE is %q: %q is none of off, on, all, exact and check%s", setting, word,
+      options.hint(word, mode))
   end
   mode[word] = true
+end
+if mode.off and (mode.all or mode.exact or mode.check) then
+  fail("FLARE_COMPILE is %q: with off there is nothing to be all, exact or check", setting)
 end
 
 local objects = setmetatable({}, {__mode = "k"}) -- compiled function -> the core's object
@@ -38,7 +42,7 @@ end
 -- another order. `graphs`: short kernels of a plan are launched together, as a CUDA graph; true by
 -- default. `chunk`: launches around a large intermediate value, such as logits that go into
 -- cross_entropy, run chunk by chunk, so that only so many bytes of it are in memory; by default
--- 256 MiB (64 MiB on the CPU), false: such values are made as a whole
+-- 256 MiB (64 MiB on the CPU), false: such values are made as a whole; bytes, or text: "64MiB"
 -- @return the compiled function; a table that can be called for a module
 function M.compile(f, opts)
   if not callable(f) then
@@ -46,10 +50,8 @@ function M.compile(f, opts)
       core.is_tensor(f) and "a tensor" or type(f))
   end
   local o = options.check("compile", opts, {exact = false, graphs = true, chunk = options.none})
-  local chunk = o.chunk == nil and 0 or o.chunk == false and -1 or o.chunk
-  if math.type(chunk) ~= "integer" or o.chunk and chunk < 0 then
-    fail("compile: chunk must be a number of bytes or false, got %s", tostring(o.chunk))
-  end
+  local chunk = o.chunk == nil and 0 or o.chunk == false and -1
+    or options.bytes("compile", "chunk", o.chunk, "or false")
   local exact = o.exact or mode.exact
   local run, object = core.compiled(f, exact, mode.all, mode.check, o.graphs, chunk)
   if mode.off then run = function(...) return f(...) end end

@@ -119,6 +119,28 @@ function M.count(where, name, value, least)
   return n
 end
 
+local units = {b = 1}
+for k, prefix in ipairs{"k", "m", "g", "t"} do
+  units[prefix .. "ib"], units[prefix .. "b"] = 1024 ^ k, 1000 ^ k
+end
+
+--- Bytes as an integer: from a positive number of them, or from text such as "20GiB" or "512 MB".
+-- @param also what else the option may be, for the message: "or false"
+function M.bytes(where, name, value, also)
+  local n = value
+  if type(value) == "string" then
+    local count, unit = value:match "^%s*([%d.]+)%s*(%a*)%s*$"
+    count, unit = tonumber(count), units[(unit == "" and "b" or unit or ""):lower()]
+    n = count and unit and math.floor(count * unit)
+  end
+  local whole = type(n) == "number" and math.tointeger(n)
+  if whole and whole > 0 then return whole end
+  fail("%s: %s must be a number of bytes, text such as \"20GiB\"%s, got %s", where, name,
+       also and ", " .. also or "", type(value) == "string" and ("%q"):format(value)
+       or type(value) == "number" and tostring(value) or type(value) == "boolean"
+       and tostring(value) or M.kind(value))
+end
+
 --- Checks that `value` is a tensor and returns it.
 function M.tensor(where, name, value)
   if not core.is_tensor(value) then
