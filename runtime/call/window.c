@@ -51,8 +51,8 @@ static bool window_fits(fl_runtime *rt, fl_device d, const fli_entry *e,
   const fli_window *w = rt->window;
   if (rt->capture && rt->capture->device != d)
     return false; /* to be refused */
-  if (rt->watch & ~(unsigned)FLI_WATCH_CAPTURE || rt->anomaly ||
-      e->op->info.collective || e->op->native || w->flushing)
+  if (rt->watch & FLI_WATCH_RACES || rt->anomaly || e->op->info.collective ||
+      e->op->native || w->flushing)
     return false;
   if (w->n ? d != w->device || w->stream != fli_stream(rt, d)
            : !fli_stream(rt, d) && fli_backend(rt, d)->stream_new)
@@ -274,8 +274,9 @@ fl_status fli_window_send(fli_window *w, const fli_entry *e, const fl_op *op,
   l->scratch = &s.base;
   l->seq = ++rt->seq;
   fli_note_launch(rt, l->op, e->site, l->seq, l->n_in, metas);
-  fl_status status =
-      rt->capture ? fli_capture_launch(rt, w->device, l->op) : FL_OK;
+  fl_status status = rt->watch ? fli_stream_note(rt, w->device) : FL_OK;
+  if (rt->capture && status == FL_OK)
+    status = fli_capture_launch(rt, w->device, l->op);
   if (status == FL_OK)
     status = rt->profile
                  ? fli_window_timed(w, e, op, l)
@@ -384,8 +385,21 @@ static fl_status window_captured(const fli_window *w) {
   return FL_OK;
 }
 
+/* On a device with several streams the window's one waits for the blocks that
+ * it uses. */
+static fl_status window_follows(const fli_window *w) {
+  if (!(fli_backend(w->rt, w->device)->flags & FL_BACKEND_ASYNC))
+    return FL_OK;
+  for (uint32_t k = 0; k < w->n_slots; k++)
+    if (w->slots[k].s->block)
+      FLI_TRY(fli_stream_uses(w->rt, w->device, w->slots[k].s->block));
+  return FL_OK;
+}
+
 static fl_status window_launch(fli_window *w) {
   fl_status s;
+  if (w->rt->watch & FLI_WATCH_STREAMS)
+    FLI_TRY(window_follows(w));
   if (w->rt->capture)
     FLI_TRY(window_captured(w));
   for (uint32_t k = 0; k < w->n_slots; k++)

@@ -402,7 +402,7 @@ static bool replay_may(const fl_compiled *c, const fli_window *w) {
   fl_backend *b = fli_backend(w->rt, w->device);
   uint64_t failed;
   return !c->no_graphs && b->exec_update && !rt->capture && !rt->rehearsal &&
-         !rt->profile && !rt->anomaly && !rt->watch &&
+         !rt->profile && !rt->anomaly &&
          w->stream == fli_stream(w->rt, w->device) &&
          b->stream_peek(b, w->device & 255, w->stream, &failed) == FL_OK;
 }
