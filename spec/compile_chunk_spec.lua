@@ -121,9 +121,9 @@ for _, device in ipairs(rows.devices) do
 
     it("are not made where they are not wanted", function()
       compare(head(nil, b), {x, w, b}, {chunk = false, chunks = 0})
-      for _, bad in ipairs{true, -1, 1.5, "all"} do
+      for bad, named in pairs {[true] = "true", [-1] = "%-1", [1.5] = "1.5", all = '"all"'} do
         assert.error_matches(function() flare.compile(head(), {chunk = bad}) end,
-          "chunk must be a number of bytes or false, got " .. tostring(bad):gsub("%-", "%%-"))
+          'chunk must be a number of bytes, text such as "20GiB", or false, got ' .. named)
       end
     end)
 
