@@ -119,7 +119,7 @@ static int compiled_begin(lua_State *L) {
 static int compiled_stats(lua_State *L) {
   fl_compiled_stats s;
   fl_compiled_get(compiled_of(L, 1)->c, &s);
-  lua_createtable(L, 0, 9);
+  lua_createtable(L, 0, 12);
   lua_pushinteger(L, (lua_Integer)s.windows);
   lua_setfield(L, -2, "windows");
   lua_pushinteger(L, (lua_Integer)s.planned);
@@ -138,6 +138,8 @@ static int compiled_stats(lua_State *L) {
   lua_setfield(L, -2, "kernels");
   lua_pushinteger(L, s.chunks);
   lua_setfield(L, -2, "chunks");
+  lua_pushinteger(L, (lua_Integer)s.memory);
+  lua_setfield(L, -2, "memory");
   lua_pushboolean(L, s.off);
   lua_setfield(L, -2, "off");
   if (s.without > 0) {

@@ -56,6 +56,7 @@ typedef struct fl_compiled_stats {
                          those of other functions use, too */
   uint32_t launches, kernels; /* of the plan last used: before, after fusion */
   uint32_t chunks;            /* of its launches that run chunk by chunk */
+  size_t memory; /* bytes of its results and temporaries, at most at a time */
   bool off; /* no window came back, or plans were slower (CPU), so calls run at
                once from now on */
   double with, without; /* least seconds of a call by a plan, and at once, on

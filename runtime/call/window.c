@@ -114,6 +114,7 @@ static fl_status window_tensor(fli_window *w, const fl_tensor *t, bool made,
     s->slot = w->n_slots;
     w->slots[w->n_slots++] = (fli_slot){
         .s = s,
+        .bytes = s->bytes,
         .made = made,
         .base = made ? 0 : window_place(t) / WINDOW_ALIGN * WINDOW_ALIGN};
     fli_storage_retain(s);

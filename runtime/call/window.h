@@ -30,10 +30,11 @@ typedef struct fli_entry { /* a launch */
 
 typedef struct fli_slot { /* a storage that launches touch */
   fl_storage *s;          /* counted; NULL after the flush is done with it */
-  int64_t base;           /* where offsets count from, bytes */
-  uint32_t last;          /* launch that touches it */
-  bool made;              /* in this window: the first launch makes it */
-  bool held;              /* at the flush: by something besides the window */
+  size_t bytes;
+  int64_t base;  /* where offsets count from, bytes */
+  uint32_t last; /* launch that touches it */
+  bool made;     /* in this window: the first launch makes it */
+  bool held;     /* at the flush: by something besides the window */
 } fli_slot;
 
 /* Where the offsets of its regions count from. */

@@ -596,6 +596,11 @@ fl_status fli_chunk(fuse *f) {
   return s;
 }
 
+const fli_loop *fli_chunk_loop(const fuse *f, uint32_t i) {
+  const fli_entry *e = &f->w->entries[i];
+  return e->op == &loop_op ? f->loops[e->base] : NULL;
+}
+
 void fli_chunk_finish(fuse *f) {
   fli_plan *p = f->p;
   for (uint32_t i = 0; i < p->n_steps && f->origin; i++) {

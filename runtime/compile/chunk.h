@@ -44,6 +44,8 @@ fl_status fli_chunk(fuse *f);
 /* Sets the loops of the steps, and their entries to those of the window. */
 void fli_chunk_finish(fuse *f);
 void fli_chunk_close(fuse *f);
+/* The loop that launch i of f->w stands for, or NULL. */
+const struct fli_loop *fli_chunk_loop(const fuse *f, uint32_t i);
 
 /* --- loop.c --- */
 
@@ -58,5 +60,7 @@ uint32_t fli_loop_slots(const fli_loop *l, uint32_t *n_read, int *slots);
 /* Whether it writes memory that is older than the window. */
 bool fli_loop_changes(const fli_window *w, const fli_loop *l);
 uint32_t fli_loop_turns(const fli_loop *l);
+/* Bytes of its own that it needs at most at a time. */
+size_t fli_loop_memory(const fli_loop *l);
 
 #endif

@@ -442,6 +442,7 @@ void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s) {
     s->turn = p->turn;
     s->launches = p->n;
     s->kernels = p->n_steps;
+    s->memory = p->peak;
     s->chunks = 0;
     for (uint32_t i = 0; i < p->n_steps; i++)
       if (p->steps[i].loop)

@@ -75,6 +75,9 @@ typedef struct fli_plan {
   fli_fused_operand *operands;
   fli_moved *moved;
   uint32_t *members;         /* launches that kernels hold */
+  size_t peak;               /* bytes that it needs at most at a time, beside
+                                those before it */
+  uint32_t peak_step;        /* where that is */
   struct fli_replay *replay; /* its graphs (replay.c), NULL: none */
   int warm;                  /* runs that might have been a graph's */
   bool plain;                /* a graph would not pay */

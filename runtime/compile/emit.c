@@ -1,5 +1,5 @@
-/* From groups to a plan's steps: which results of groups something reads, what
- * kernel computes them, and when memory comes and goes. */
+/* From groups to a plan's steps: which results of groups something reads, and
+ * what kernel computes them. */
 #include "fuse.h"
 
 #include "../ops/number.h"
@@ -468,64 +468,6 @@ static fl_status emit_group(fuse *f, const fuse_group *g) {
   return s;
 }
 
-/* --- memory --- */
-
-/* The slots that a step touches in memory. */
-static int step_slots(const fuse *f, const fli_step *x, uint32_t *slots) {
-  const fli_entry *e = &f->w->entries[x->entry];
-  int count = x->op ? x->n_in + x->n_out : e->n_in + e->n_out, n = 0;
-  for (int k = 0; k < count; k++) {
-    int slot = x->op ? f->p->operands[x->operands + (uint32_t)k].slot
-                     : fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
-    if (slot >= 0)
-      slots[n++] = (uint32_t)slot;
-  }
-  return n;
-}
-
-/* Lists the slots that get memory before each step, and those that lose it
- * after it. */
-static void emit_memory(fuse *f, uint32_t *last, uint32_t *slots) {
-  fli_plan *p = f->p;
-  for (uint32_t i = 0; i < p->n_steps; i++)
-    for (int k = step_slots(f, &p->steps[i], slots); k-- > 0;)
-      last[slots[k]] = i;
-  for (uint32_t i = 0; i < p->n_steps; i++) {
-    fli_step *x = &p->steps[i];
-    int n = step_slots(f, x, slots);
-    x->made = p->n_numbers;
-    for (int k = 0; k < n; k++)
-      if (f->w->slots[slots[k]].made)
-        p->numbers[p->n_numbers++] = slots[k];
-    x->n_made = p->n_numbers - x->made;
-    x->last = p->n_numbers;
-    for (int k = 0; k < n; k++)
-      if (last[slots[k]] == i) {
-        p->numbers[p->n_numbers++] = slots[k];
-        last[slots[k]] = UINT32_MAX; /* once */
-      }
-    x->n_last = p->n_numbers - x->last;
-  }
-}
-
-static fl_status plan_memory(fuse *f) {
-  fli_plan *p = f->p;
-  size_t most = FL_TILE_OPERANDS, all = 0;
-  for (uint32_t i = 0; i < p->n_steps; i++) {
-    const fli_step *x = &p->steps[i];
-    const fli_entry *e = &f->w->entries[x->entry];
-    size_t n = (size_t)(x->op ? x->n_in + x->n_out : e->n_in + e->n_out);
-    all += n;
-    most = n > most ? n : most;
-  }
-  p->numbers = fli_malloc(f->rt, (2 * all + 1) * sizeof *p->numbers);
-  uint32_t *last = fli_malloc(f->rt, (f->w->n_slots + most) * sizeof *last);
-  if (p->numbers && last)
-    emit_memory(f, last, last + f->w->n_slots);
-  fli_mfree(last);
-  return p->numbers && last ? FL_OK : FL_ENOMEM;
-}
-
 fl_status fli_fuse_emit(fuse *f) {
   fli_plan *p = f->p;
   emit_prune(f);
@@ -542,5 +484,5 @@ fl_status fli_fuse_emit(fuse *f) {
                      .from = emit_origin(f, f->steps[i].from)};
   FLI_TRY(fli_explain_owners(f));
   FLI_TRY(fli_fuse_batch(f));
-  return plan_memory(f);
+  return fli_fuse_memory(f);
 }

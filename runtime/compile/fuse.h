@@ -208,6 +208,12 @@ fl_status fli_fuse_batch(fuse *f);
 
 fl_status fli_fuse_emit(fuse *f);
 
+/* --- memory.c --- */
+
+/* Orders the steps of the plan, lists when memory comes and goes, and finds out
+ * how much of it there is at most. */
+fl_status fli_fuse_memory(fuse *f);
+
 /* --- explain.c --- */
 
 /* Lists the launches that the kernel of g holds: those with a node that is

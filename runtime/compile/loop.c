@@ -23,6 +23,7 @@ typedef struct loop_part {
   fli_plan *p;
   uint32_t n_numbers, numbers_room;
   loop_number *numbers;
+  int64_t units;
 } loop_part;
 
 struct fli_loop {
@@ -361,7 +362,7 @@ static void build_part(building *b, loop_part *part, which w, int64_t units,
                        fli_arg *places, translating *t) {
   const fli_region *r = b->r;
   b->part = part;
-  b->units = units;
+  b->units = part->units = units;
   for (uint32_t i = 0; i < r->n && !b->status; i++) {
     const fli_entry *e = &r->f->w->entries[r->entries[i]];
     b->like = e;
@@ -395,6 +396,8 @@ static void build_plan(building *b, loop_part *part) {
     const loop_slot *s = &l->slots[k];
     w->slots[k].made = s->outer < 0 ? !s->kept : s->bytes == INNER;
     w->slots[k].last = w->n;
+    w->slots[k].bytes =
+        s->bytes == INNER ? (size_t)(s->step * part->units) : s->bytes;
   }
   part->p = fli_plan_new(w);
   b->status =
@@ -489,6 +492,17 @@ bool fli_loop_changes(const fli_window *w, const fli_loop *l) {
 
 uint32_t fli_loop_turns(const fli_loop *l) {
   return (uint32_t)((l->units + l->each - 1) / l->each);
+}
+
+size_t fli_loop_memory(const fli_loop *l) {
+  const loop_part *parts[] = {&l->before, &l->body, &l->rest, &l->after};
+  size_t kept = 0, most = 0;
+  for (uint32_t k = 0; k < l->n_slots; k++)
+    kept += l->slots[k].kept ? l->slots[k].bytes : 0;
+  for (int k = 0; k < 4; k++)
+    if (parts[k]->p && parts[k]->p->peak > most)
+      most = parts[k]->p->peak;
+  return kept + most;
 }
 
 /* --- running: after a failure nothing more of the loop runs --- */
