@@ -2,7 +2,7 @@
 #   LUA_PROGRAM             a Lua 5.4 that runs the build's own scripts
 #   lua_headers, lua_whole  Lua 5.4: its headers; all of liblua, for the program
 #   flare_modules           jansson, zlib and nanopb, for files
-#   flare_editline          libedit, for the prompt
+#   flare_terminal          utf8proc, for the prompt
 #   flare_system            maths and threads, for libflare itself
 # Each row of the table at the end says what was found and what brings the rest.
 find_package(Threads REQUIRED)
@@ -130,7 +130,7 @@ macro(flare_optional target macro name header used package)
 endmacro()
 
 add_library(flare_modules INTERFACE)
-add_library(flare_editline INTERFACE)
+add_library(flare_terminal INTERFACE)
 flare_optional(flare_modules JANSSON jansson jansson.h "" libjansson-dev)
 flare_optional(flare_modules ZLIB z zlib.h "no .gz files" zlib1g-dev)
 flare_optional(flare_modules NANOPB protobuf-nanopb pb_decode.h
@@ -139,8 +139,8 @@ if(NANOPB_FOUND AND NOT APPLE) # its names are not ours to export
   target_link_options(flare_modules INTERFACE
     $<BUILD_INTERFACE:LINKER:--exclude-libs,libprotobuf-nanopb.a>)
 endif()
-flare_optional(flare_editline LIBEDIT edit editline/readline.h
-  "a plain prompt without history" libedit-dev)
+flare_optional(flare_terminal UTF8PROC utf8proc utf8proc.h
+  "the C library's widths of characters at the prompt" libutf8proc-dev)
 if(ZLIB_FOUND) # packs of CUDA kernels are compressed
   target_compile_definitions(flare_system INTERFACE
     $<BUILD_INTERFACE:FLARE_HAVE_ZLIB>)
@@ -149,12 +149,4 @@ endif()
 if(NOT JANSSON_FOUND)
   message(FATAL_ERROR "flare needs jansson for its files: apt install "
     "libjansson-dev (./bootstrap install-deps installs everything)")
-endif()
-if(FLARE_PORTABLE AND LIBEDIT_FOUND)
-  foreach(name tinfo bsd md) # what the archive needs in its turn
-    flare_find_library(${name}_LIBRARY ${name})
-    if(${name}_LIBRARY)
-      flare_link(flare_editline ${${name}_LIBRARY})
-    endif()
-  endforeach()
 endif()

@@ -1,5 +1,7 @@
 --- What is typed at the prompt as functions: expressions whose values are printed, statements
 -- whose top-level locals stay, and pasted text cut into both.
+local lex = require "flare.repl.lex"
+
 local M = {}
 
 local load, ipairs = load, ipairs
@@ -9,65 +11,58 @@ local load, ipairs = load, ipairs
 local opening = {["function"] = true, ["do"] = true, ["if"] = true, ["repeat"] = true}
 local closing = {["end"] = true, ["until"] = true}
 
--- The position after a string or comment that begins at `at`; nil if none does.
-local function skip(text, at)
-  local level = text:match("^%-%-%[(=*)%[", at) or text:match("^%[(=*)%[", at)
-  if level then
-    local _, stop = text:find("]" .. level .. "]", at, true)
-    return (stop or #text) + 1
-  end
-  if text:find("^%-%-", at) then return (text:find("\n", at, true) or #text + 1) end
-  local quote = text:match("^[\"']", at)
-  if not quote then return nil end
-  local i = at + 1
-  while i <= #text and text:sub(i, i) ~= quote do
-    i = i + (text:sub(i, i) == "\\" and 2 or 1)
-  end
-  return i + 1
-end
-
--- The text without <close> at its top level, and the names of the top-level locals that are
--- <const> and <close>. A block would close its values at the end of the line.
+-- What stands at the top level of a text: its locals as {name, kind} with kind "const", "close" or
+-- "plain", the text without <close>, and the position of a last `return`. A block would close its
+-- values at the end of the line.
 local function read_locals(text)
-  local constants, closed, depth, at = {}, {}, 0, 1
-  while at <= #text do
-    local after = skip(text, at)
-    local word = not after and text:match("^[%a_][%w_]*", at)
-    if after then
-      at = after
-    elseif not word then
-      at = at + 1
-    else
-      at = at + #word
+  local tokens, found, depth, returns = lex.tokens(text), {}, 0, nil
+  local words, plain = {}, text
+  for i, token in ipairs(tokens) do words[i] = text:sub(token.from, token.to) end
+  local function attribute(i)
+    if words[i] == "<" and words[i + 2] == ">" then return words[i + 1] end
+  end
+  for i, word in ipairs(words) do
+    local kind = tokens[i].kind
+    if kind == "keyword" then
       if opening[word] then depth = depth + 1 elseif closing[word] then depth = depth - 1 end
-      if word == "local" and depth == 0 then
-        local from, list, stop = text:match("^%s+()([%a_][%w_]*%s*<[^=\n]*)()", at)
-        if not from then -- an attribute may come behind the second name
-          from, list, stop = text:match("^%s+()([%a_][%w_,%s]*<[^=\n]*)()", at)
-        end
-        if from then
-          local attribute = "([%a_][%w_]*)(%s*)(<%s*(%a+)%s*>)"
-          local plain = list:gsub(attribute, function(name, gap, mark, kind)
-            if kind == "const" then constants[#constants + 1] = name end
-            if kind ~= "close" then return nil end
-            closed[#closed + 1] = name
-            return name .. gap .. (" "):rep(#mark)
-          end)
-          text = text:sub(1, from - 1) .. plain .. text:sub(stop)
-          at = stop
+      if depth == 0 and word == "return" then returns = tokens[i].from end
+    end
+    if kind == "keyword" and word == "local" and depth == 0 then
+      if words[i + 1] == "function" then
+        found[#found + 1] = {name = words[i + 2], kind = "plain"}
+      else
+        local j = i + 1
+        while tokens[j] and tokens[j].kind == "name" do
+          local mark = attribute(j + 1)
+          found[#found + 1] = {name = words[j], kind = mark or "plain"}
+          if mark == "close" then
+            local from, to = tokens[j + 1].from, tokens[j + 3].to
+            plain = plain:sub(1, from - 1) .. plain:sub(from, to):gsub("[^\n]", " ")
+                    .. plain:sub(to + 1)
+          end
+          j = j + (mark and 4 or 1)
+          if words[j] ~= "," then break end
+          j = j + 1
         end
       end
     end
   end
-  return text, constants, closed
+  return plain, found, returns
 end
 
--- The last statement of a chunk: its locals become names of the environment. Constants have no
--- place on the stack and are passed.
-local function keep_call(constants, closed)
-  local parts = {("%q"):format(table.concat(closed, " "))}
-  for _, name in ipairs(constants) do parts[#parts + 1] = ("{%q, %s}"):format(name, name) end
-  return ("__keep(%s)"):format(table.concat(parts, ", "))
+-- The last statement of a chunk: its locals become names of the environment, by functions that
+-- share the variables with the closures of the chunk.
+local function keep_call(found)
+  local parts, last = {}, {}
+  for i, one in ipairs(found) do last[one.name] = i end
+  for i, one in ipairs(found) do
+    local access = "function(__s, __v) if __s then %s = __v end return %s end"
+    if last[one.name] == i and (one.name ~= "_" or one.kind == "close") then
+      local value = one.kind == "plain" and access:format(one.name, one.name) or one.name
+      parts[#parts + 1] = ("{%q, %q, %s}"):format(one.name, one.kind, value)
+    end
+  end
+  return ("__keep({%s})"):format(table.concat(parts, ", "))
 end
 
 -- --- compiling ---
@@ -82,10 +77,11 @@ local function wrapped(expression)
   return "return __all(" .. expression .. (expression:find("--", 1, true) and "\n)" or ")")
 end
 
--- Statements that end with an expression: "x = 3; x".
-local function split(text, keep, env)
+-- Statements that end with an expression: "x = 3; x". One that begins with a bracket, a string or
+-- a sign would belong to the statement before it, if that can go on.
+local function split(text, keep, env, first)
   for at = #text, 1, -1 do
-    if text:find("^[;\n]", at) and text:find("%S", at + 1) then
+    if text:find("^[;\n]", at) and text:find("^%s*" .. first, at + 1) then
       local head, tail = text:sub(1, at - 1), text:sub(at + 1)
       local body = tail:gsub(";%s*$", "")
       local run = load("return " .. body) and load(head)
@@ -96,8 +92,16 @@ local function split(text, keep, env)
   end
 end
 
---- text -> {run = function, quiet =, closed = names}, or nil and the problem; quiet: no results
--- are printed.
+-- Statements that end with `return`: the locals are kept before it.
+local function returning(text, at, keep, env)
+  local head, tail = text:sub(1, at - 1), text:sub(at + #"return")
+  local body = tail:gsub(";%s*$", "")
+  return load(head .. keep .. " " .. wrapped(body), "=prompt", "t", env)
+         or load(head .. keep .. " return " .. tail, "=prompt", "t", env)
+end
+
+--- text -> {run = function, quiet =, locals = {{name =, kind =}}}, or nil and the problem; quiet:
+-- no results are printed.
 function M.compile(text, env)
   local asked = text:match "^%s*=%s*([^=%s].*)$" -- as in Lua 5.1: = x
   if asked then text = asked end
@@ -105,16 +109,18 @@ function M.compile(text, env)
   local expression, open = load("return " .. body, "=prompt", "t", env)
   if expression then
     local run = load(wrapped(body), "=prompt", "t", env)
-    if run then return {run = run, quiet = body ~= text, closed = {}} end
+    if run then return {run = run, quiet = body ~= text, locals = {}} end
   end
-  local plain, constants, closed = read_locals(text)
-  local keep = keep_call(constants, closed)
+  local plain, found, returns = read_locals(text)
+  local keep = keep_call(found)
+  local last, quiet = split(plain, keep, env, "[%a_]")
+  if last then return {run = last, quiet = quiet, locals = found} end
   local run, problem = load(plain .. "\n;" .. keep, "=prompt", "t", env)
-  if run then return {run = run, quiet = true, closed = closed} end
-  run = load(text, "=prompt", "t", env) -- it ends with return
-  if run then return {run = run, quiet = false, closed = {}} end
-  local last, quiet = split(plain, keep, env)
-  if last then return {run = last, quiet = quiet, closed = closed} end
+  if run then return {run = run, quiet = true, locals = found} end
+  last, quiet = split(plain, keep, env, "%S")
+  if last then return {run = last, quiet = quiet, locals = found} end
+  run = returns and returning(plain, returns, keep, env) or load(text, "=prompt", "t", env)
+  if run then return {run = run, quiet = false, locals = found} end
   local _, direct = load(text, "=prompt", "t", env)
   return nil, is_unfinished(open) and open or direct or problem
 end
@@ -135,13 +141,15 @@ function M.goes_on(text, more, env)
   return chunk ~= nil or is_unfinished(problem)
 end
 
---- Pasted text as a list of texts that are run one after another.
+--- Text of several lines as a list of texts that are run one after another: the whole of it where
+-- it is a chunk of Lua, so that it means what it means in a file; else its statements, and the
+-- expressions and commands of the prompt between them.
 -- @param alone whether a line is a command of the prompt
 function M.units(text, env, alone)
+  local whole = not alone(text:match "^[^\n]*") and M.compile(text, env)
+  if whole then return {text} end
   local lines, units, at = {}, {}, 1
-  for line in (text .. "\n"):gmatch "([^\n]*)\n" do
-    lines[#lines + 1] = line:gsub("^f?>>? ", "")
-  end
+  for line in (text .. "\n"):gmatch "([^\n]*)\n" do lines[#lines + 1] = line end
   while lines[at] do
     local unit = lines[at]
     at = at + 1
@@ -157,6 +165,19 @@ function M.units(text, env, alone)
     if unit:find "%S" then units[#units + 1] = unit end
   end
   return units
+end
+
+--- Whether a text ends where a statement, an expression or a command does: Enter runs it.
+function M.is_whole(text, env, alone)
+  if not text:find "%S" or not text:find "\n" and alone(text) then return true end
+  local chunk, problem = M.compile(text, env)
+  if chunk then return true end
+  if not text:find "\n" then return not is_unfinished(problem) end
+  local units = M.units(text, env, alone)
+  local last = units[#units]
+  if alone(last) and not last:find "\n" then return true end
+  chunk, problem = M.compile(last, env)
+  return chunk ~= nil or not is_unfinished(problem)
 end
 
 return M

@@ -242,4 +242,26 @@ function M.words(env, text, from, to)
   return sorted(names, word, "")
 end
 
+local breaks = "[%s\"'`@$><=;|&{}()%[%]+%-*/%%^~,#]"
+
+--- Where the word begins that ends at a position of a text, and the candidates for it.
+function M.at(env, text, at)
+  local line = text:sub(1, at):match "[^\n]*$"
+  local from = #line
+  while from > 0 and not line:sub(from, from):find(breaks) do from = from - 1 end
+  return at - #line + from, M.words(env, line, from, #line)
+end
+
+--- The call and the first line of the description of a candidate.
+function M.about(_, candidate)
+  local text = require("flare.help").help((candidate:gsub("[%s=]+$", "")))
+  if text:find "^there is no" or text:find "^nothing is written" then return {} end
+  local lines = {}
+  for line in text:gmatch "[^\n]+" do
+    lines[#lines + 1] = line
+    if #lines == 2 then break end
+  end
+  return lines
+end
+
 return M

@@ -138,8 +138,8 @@ static int main_run(lua_State *L) {
   add_searcher(L, fll_stdlib);
   add_searcher(L, flare_repl_modules);
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-  lua_pushcfunction(L, flare_open_line);
-  lua_setfield(L, -2, "flare.repl.line");
+  lua_pushcfunction(L, flare_open_terminal);
+  lua_setfield(L, -2, "flare.repl.terminal");
   lua_pushcfunction(L, flare_open_process);
   lua_setfield(L, -2, "flare.repl.process");
   lua_pop(L, 1);

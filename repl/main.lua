@@ -217,7 +217,7 @@ end
 -- f that a Ctrl-C does not stop.
 return function(args, resume, calm_)
   calm = calm_
-  local line = require "flare.repl.line"
+  local terminal = require "flare.repl.terminal"
   local actions, flags, i = read_options(args)
   if not actions then
     complain(flags)
@@ -256,7 +256,7 @@ return function(args, resume, calm_)
     resume()
     require("flare.repl.prompt").run(resume, calm)
   elseif not script and #actions == 0 and not flags.version then
-    if line.is_terminal(0) then
+    if terminal.is_terminal(0) then
       version()
       require("flare.repl.prompt").run(resume, calm, true)
     elseif not run_file(nil) then

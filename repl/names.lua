@@ -7,6 +7,12 @@ local rawequal, rawget, rawset, next, pairs, ipairs = rawequal, rawget, rawset, 
 local setmetatable, type, error, pcall = setmetatable, type, error, pcall
 local tostring, table, debug = tostring, table, debug
 
+-- The value of a kept local: a plain one shares its variable with the closures of its chunk.
+local function value_of(entry)
+  if entry.access then return entry.access() end
+  return entry.value
+end
+
 local function close_value(entry, problem)
   local meta = debug.getmetatable(entry.value)
   local close = type(meta) == "table" and meta.__close
@@ -21,7 +27,7 @@ local function keep(kept, name, entry)
   count = count + 1
   entry.order = count
   kept[name] = entry
-  if old and old.close and not rawequal(old.value, entry and entry.value) then close_value(old) end
+  if old and old.close and not rawequal(old.value, value_of(entry)) then close_value(old) end
 end
 
 -- The key under which a local is kept: `_` is also the last value and stays free for it.
@@ -29,20 +35,14 @@ local function key_of(name) return name == "_" and "_ <close>" or name end
 
 -- Called as the last statement of a chunk: its locals become names of the environment.
 local function keeper(kept)
-  return function(closed, ...)
-    closed = " " .. closed .. " "
-    local i = 1
-    while true do
-      local name, value = debug.getlocal(2, i)
-      if not name then break end
-      local close = closed:find(" " .. name .. " ", 1, true) ~= nil
-      if name:find "^[%a_]" and (close or name ~= "_") then
-        keep(kept, key_of(name), {value = value, close = close})
+  return function(found)
+    for _, one in ipairs(found) do
+      local name, kind, value = one[1], one[2], one[3]
+      if kind == "plain" then
+        keep(kept, key_of(name), {access = value})
+      else
+        keep(kept, key_of(name), {value = value, close = kind == "close", const = kind == "const"})
       end
-      i = i + 1
-    end
-    for _, constant in ipairs {...} do
-      keep(kept, constant[1], {value = constant[2], const = true})
     end
   end
 end
@@ -67,7 +67,7 @@ function M.environment()
   end
   local env = setmetatable({}, {
     __index = function(_, name)
-      if kept[name] ~= nil then return kept[name].value end
+      if kept[name] ~= nil then return value_of(kept[name]) end
       local value = look_up(name)
       local problem = value == nil and name ~= "_" and strict.problem(name, known)
       if problem then error(problem, 2) end
@@ -75,7 +75,7 @@ function M.environment()
     end,
     -- as __index, but nil for an unknown name in strict mode, too: for completion and help
     peek = function(name)
-      if kept[name] ~= nil then return kept[name].value end
+      if kept[name] ~= nil then return value_of(kept[name]) end
       return look_up(name)
     end,
     __newindex = function(_, name, value)
@@ -87,6 +87,8 @@ function M.environment()
         error(("attempt to assign to const variable '%s'"):format(name), 2)
       elseif old.close then
         keep(kept, name, {value = value})
+      elseif old.access then
+        old.access(true, value)
       else
         old.value = value
       end
@@ -105,11 +107,13 @@ function M.environment()
   return env, kept
 end
 
---- Closes the values of a chunk that ends by an error, which are not kept; called while it is still
--- on the stack.
-function M.close_failed(chunk, problem)
-  local level = 3
-  while #chunk.closed > 0 do
+--- What a chunk that ends by an error leaves, called while it is still on the stack: its locals
+-- keep their values, and those declared <close> are closed.
+function M.leave_failed(kept, chunk, problem)
+  local level, kinds = 3, {}
+  if #chunk.locals == 0 then return end
+  for _, one in ipairs(chunk.locals) do kinds[one.name] = one.kind end
+  while true do
     local info = debug.getinfo(level, "f")
     if not info then return end
     if info.func == chunk.run then
@@ -117,8 +121,10 @@ function M.close_failed(chunk, problem)
       while true do
         local name, value = debug.getlocal(level, i)
         if not name then return end
-        for _, closed in ipairs(chunk.closed) do
-          if name == closed then pcall(close_value, {value = value}, problem) end
+        if kinds[name] == "close" then
+          pcall(close_value, {value = value}, problem)
+        elseif kinds[name] and name ~= "_" then
+          keep(kept, name, {value = value, const = kinds[name] == "const"})
         end
         i = i + 1
       end

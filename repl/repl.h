@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-/* The module flare.repl.line: reading lines from a person (line.c). */
-int flare_open_line(lua_State *L);
+/* The module flare.repl.terminal: raw mode and keys (terminal.c). */
+int flare_open_terminal(lua_State *L);
 /* The module flare.repl.process: starting and watching ranks (process.c). */
 int flare_open_process(lua_State *L);
 

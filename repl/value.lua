@@ -44,6 +44,19 @@ local function source_of(info)
   return nil, ("%s:%d"):format(info.short_src, info.linedefined)
 end
 
+local failures = setmetatable({}, {__mode = "k"}) -- function: the last error that it was part of
+
+--- Remembers the message of an error for the functions on the stack; called by its handler.
+function M.failed(text, level)
+  level = level + 1
+  while true do
+    local info = debug.getinfo(level, "fS")
+    if not info then return end
+    if info.what == "Lua" and not info.source:find "^@<flare>" then failures[info.func] = text end
+    level = level + 1
+  end
+end
+
 local function describe_function(f, name)
   local info = debug.getinfo(f, "Su")
   if info.what == "C" then return name .. "(...): a function written in C" end
@@ -63,6 +76,10 @@ local function describe_function(f, name)
   local last = math.min(stop, start + 19)
   for i = start, last do out[#out + 1] = "    " .. (lines[i] or "") end
   if last < stop then out[#out + 1] = "    ..." end
+  if failures[f] then
+    out[#out + 1] = "  last error:"
+    for _, line in ipairs(lines_of(failures[f])) do out[#out + 1] = "    " .. line end
+  end
   return table.concat(out, "\n")
 end
 
@@ -101,6 +118,29 @@ local function describe_table(value, name)
   table.sort(fields)
   return table.concat({("%s: a table of %d %s"):format(name, count, count == 1 and "entry"
                        or "entries"), table.unpack(fields)}, "\n")
+end
+
+--- The source of the function or class at a path: ??name.
+function M.source(env, name)
+  local flare = require "flare"
+  local value = complete.find(env, name)
+  if value == nil then value = complete.find({flare = flare}, "flare." .. name) end
+  local meta = type(value) == "table" and debug.getmetatable(value)
+  local f = type(value) == "table" and rawget(value, "init") or meta and rawget(meta, "init")
+            or value
+  if value == nil then return "there is no " .. name end
+  local info = type(f) == "function" and debug.getinfo(f, "S")
+  if not info then return ("%s is a %s, which has no source"):format(name, type(value)) end
+  if info.what == "C" then return name .. " is written in C; ?" .. name .. " describes it" end
+  local inside = info.source:match "^@<flare>/(.*)$"
+  local text = inside and core.source("flare/" .. inside)
+  local lines, place, shift = text and lines_of(text), nil, 0
+  if not lines then lines, place, shift = source_of(info) end
+  place, shift = place or ("%s:%d"):format(info.short_src, info.linedefined), shift or 0
+  if not lines then return place .. ": its source is not there any more" end
+  local start, stop = info.linedefined + shift, info.lastlinedefined + shift
+  while start > 1 and lines[start - 1]:find "^%s*%-%-" do start = start - 1 end
+  return place .. "\n" .. table.concat(lines, "\n", start, math.min(stop, #lines))
 end
 
 local standard = {}

@@ -40,7 +40,7 @@ describe("a flare without optional libraries", function()
 
   it("says so", function()
     local said = run(("'%s/flare' doctor"):format(bare))
-    for _, name in ipairs {"zlib", "nanopb", "libedit"} do
+    for _, name in ipairs {"zlib", "nanopb", "utf8proc"} do
       assert.match("\nno +" .. name, said)
     end
   end)

@@ -1,4 +1,5 @@
 -- The program and its prompt, driven through pipes.
+local Session = require "spec.support.session"
 local tree = require "spec.support.tree"
 
 local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
@@ -23,16 +24,16 @@ local function prompt(lines)
   return (out:gsub(">+ ", ""))
 end
 
--- What a terminal shows when these keys, written for printf, are pressed; nil without script(1) or
+-- What a terminal shows when these keys are pressed before the prompt is there; nil without
 -- pseudo-terminals, which a folder made into a machine may lack.
 local function typed(locale, keys, history)
-  if not os.execute "script -qec true /dev/null >/dev/null 2>&1" then return nil end
-  local pipe = assert(io.popen(([[printf '%sexit\n' |
-    LC_ALL=%s FLARE_HISTORY='%s' script -qec '%s' /dev/null]])
-    :format(keys:gsub("'", "'\\''"), locale, history or "", program)))
-  local out = pipe:read "a"
-  pipe:close()
-  return (out:gsub("\27%[%?2004[hl]", "")) -- bracketed paste, on and off
+  local s = Session.open {wait = false, arguments = "",
+    setup = ("export LC_ALL=%s FLARE_HISTORY='%s'"):format(locale, history or "")}
+  if not s then return nil end
+  s.terminal:write(keys .. "exit\n")
+  s:wait(function() return s.ended end)
+  s:close()
+  return (s.raw:gsub("\27%[[%d;?]*[%a]", "")) -- colours, movements
 end
 
 describe("the program", function()
@@ -194,8 +195,8 @@ describe("the prompt", function()
 
   it("takes letters outside of ASCII on a terminal, whatever the locale", function()
     for _, locale in ipairs {"C", "C.UTF-8"} do
-      local out = typed(locale, [[print("\303\251 \346\227\245")\n]])
-      if not out then return pending "there is no pseudo-terminal by script(1)" end
+      local out = typed(locale, 'print("\u{e9} \u{65e5}")\n')
+      if not out then return pending "there is no pseudo-terminal" end
       assert.match("\u{e9} \u{65e5}\r?\n", out) -- printed, not echoed
     end
   end)
@@ -207,20 +208,22 @@ describe("the prompt", function()
     assert.equal(":z() continues the line before, which has no value\n",
                  prompt {"do end", ":z()"})
     -- typed later, when the line before has run
-    local out = typed("C", [[z = flare.ones(3)\n:mul(4)\nz:sum():item()\n]])
-    if not out then return pending "there is no pseudo-terminal by script(1)" end
+    local out = typed("C", "z = flare.ones(3)\n:mul(4)\nz:sum():item()\n")
+    if not out then return pending "there is no pseudo-terminal" end
     assert.match("\n12.0\r?\n", out)
   end)
 
   it("takes a bracketed paste whole and stops at its first error", function()
-    local out = typed("C", [[\033[200~local a = 6\nfunction f(x)\n  return x * a\nend\nf(7)\n]]
-      .. [[z = flare.ones(3)\n  :mul(2)\n  :sum()\nz:item()\n\033[201~]])
-    if not out then return pending "there is no pseudo-terminal by script(1)" end
-    if not flare "doctor":find "yes +libedit" then return pending "libedit is not here" end
+    local out = typed("C", "\27[200~local a = 6\nfunction f(x)\n  return x * a\nend\nprint(f(7))\n"
+      .. "z = flare.ones(3)\n  :mul(2)\n  :sum()\nz:item()\n\27[201~\n")
+    if not out then return pending "there is no pseudo-terminal" end
     assert.match("\n42\r?\n6.0\r?\n", out)
-    out = typed("C", [[\033[200~print(40 + 1)\nnosuch()\nprint(40 + 2)\n\033[201~print(40 + 3)\n]])
-    assert.match("\n41\r?\n", out)
-    assert.match("the rest of the paste was not run", out)
+    out = typed("C", "\27[200~print(40 + 1)\nnosuch()\nprint(40 + 2)\n\27[201~\nprint(40 + 3)\n")
+    assert.match("\n41\r?\nprompt:2: ", out)
+    assert.is_nil(out:find("\n42\r?\n"))
+    assert.match("\n43\r?\n", out)
+    out = typed("C", "\27[200~40 + 1\nnosuch()\n40 + 2\n\27[201~\n40 + 3\n") -- not a file's text
+    assert.match("\n41\r?\n.*the rest of the paste was not run", out)
     assert.is_nil(out:find("\n42\r?\n"))
     assert.match("\n43\r?\n", out)
   end)
@@ -290,8 +293,8 @@ describe("the prompt", function()
   end)
 
   it("survives Alt-x with an open quote", function()
-    local out = typed("C", [[\033x} " =\nprint(6 * 7)\n]])
-    if not out then return pending "there is no pseudo-terminal by script(1)" end
+    local out = typed("C", "\27x} \" =\nprint(6 * 7)\n")
+    if not out then return pending "there is no pseudo-terminal" end
     assert.match("\n42\r?\n", out)
   end)
 
@@ -300,10 +303,9 @@ describe("the prompt", function()
     local file = assert(io.open(name, "w"))
     file:write "print('of ' .. 'old')\n"
     file:close()
-    local out = typed("C", [[\033[A\n]], name)
+    local out = typed("C", "\27[A\n", name)
     os.remove(name)
-    if not out then return pending "there is no pseudo-terminal by script(1)" end
-    if not flare "doctor":find "yes +libedit" then return pending "libedit is not here" end
+    if not out then return pending "there is no pseudo-terminal" end
     assert.match("of old\r?\n", out)
   end)
 
@@ -337,13 +339,9 @@ describe("completion", function()
     assert.same({"f.relu_backward"}, complete.words(rows, "f.relu_back", 0, 11))
   end)
 
-  -- What is offered at the end of a line, the word begun after one of libedit's breaks.
+  -- What is offered at the end of a line.
   local function offered(env, text)
-    local from = #text
-    while from > 0 and not text:sub(from, from):find "[%s\"'`@$><=;|&{}()%[%]+%-*/%%^~,#]" do
-      from = from - 1
-    end
-    return complete.words(env, text, from, #text)
+    return select(2, complete.at(env, text, #text))
   end
 
   it("finds names to be asked about, commands and options", function()

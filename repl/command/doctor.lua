@@ -1,7 +1,7 @@
 --- flare doctor: what this machine and this build have.
 local core = require "flare.core"
 local cuda = require "flare.cuda"
-local line = require "flare.repl.line"
+local terminal = require "flare.repl.terminal"
 
 -- What a function of an optional library gave: whether the library is there.
 local function has(_, message) return not (message or ""):find("built without", 1, true) end
@@ -13,7 +13,7 @@ return function()
   for _, library in ipairs {
     {has(core.crc32 ""), "zlib: .gz and .npz files"},
     {has(core.protobuf("", {})), "nanopb: ONNX models"},
-    {line.remember, "libedit: history and completion at the prompt"},
+    {terminal.utf8proc, "utf8proc: the widths of characters at the prompt"},
     {pcall(core.inv, core.eye(1)), "LAPACK: linear algebra"}} do
     print(("%-8s %s"):format(library[1] and "yes" or "no", library[2]))
   end

@@ -1,0 +1,99 @@
+--- The commands of the prompt: lines that begin with a colon.
+local chunks = require "flare.repl.chunk"
+local core = require "flare.core"
+local names = require "flare.repl.names"
+local run = require "flare.repl.run"
+
+local print, tostring, os, io, require = print or io.write, tostring, os, io, require
+local pairs = pairs
+local stderr, stdout = io.stderr, io.stdout
+
+local M = {}
+
+local help = [[
+  expression           its value is printed; a trailing ; keeps it quiet; _ is the last one
+  local v = ...        stays visible on the next lines
+  :method(...)         continues the expression or assignment of the line before
+  ?name                what a function, class or method does, or what your own variable is
+                       (name? and help "name", too); ??name shows the source
+  :time expression     seconds it takes
+  :mem                 live tensors' memory and its biggest holders
+  :close name          closes a local that was declared <close>; without a name all of them
+  :!command            runs a command of the shell
+  :help  :quit         Ctrl-D and exit quit, too; Ctrl-C stops what runs or drops what is typed
+keys: Tab completes, Ctrl-R searches the history, Alt-Enter begins a new line, Ctrl-_ undoes]]
+
+local commands = {} -- name = function(rest of the line, env, kept locals)
+
+--- The names that follow a colon, for completion.
+function M.names()
+  local all = {quit = true}
+  for name in pairs(commands) do all[name] = name ~= "!" and true or nil end
+  return all
+end
+
+--- The command that a line names, or nil.
+function M.name(text)
+  local name = text:match "^%s*:%s*([%a!]%w*)"
+  if name and (name:sub(1, 1) == "!") then return "!" end
+  return name and (commands[name] or name == "quit" or name == "q") and name
+end
+
+local function size(bytes)
+  local units = {"bytes", "KB", "MB", "GB"} -- of 1000, as errors count them
+  local i = 1
+  while bytes >= 1000 and i < #units do bytes, i = bytes / 1000, i + 1 end
+  return (i == 1 and "%d %s" or "%.1f %s"):format(bytes, units[i])
+end
+
+function commands.help(name)
+  print(name and name ~= "" and (require("flare.help").help(name)) or help)
+end
+
+function commands.mem()
+  local stats = core.memory.stats()
+  print(("%d tensors, %s live, %s at most, %s reserved"):format(core.tensors(),
+    size(stats.live), size(stats.peak), size(stats.reserved)))
+  local holders = core.memory.holders()
+  if holders and holders ~= "" then print(holders) end
+end
+
+function commands.time(text, env)
+  local chunk, problem = chunks.compile(text, env)
+  if text == "" then problem = "the expression is missing: :time expression" end
+  if text == "" or not chunk then return stderr:write(core.hint(problem), "\n") end
+  local start = core.clock()
+  if run.call(chunk) then print(("%.6f s"):format(core.clock() - start)) end
+end
+
+commands["!"] = function(text)
+  stdout:flush()
+  local ok, how, status = os.execute(text)
+  if not ok then
+    stderr:write(how == "signal" and "ended by signal " or "exit status ", tostring(status), "\n")
+  end
+end
+
+function commands.close(name, _, kept)
+  local found, problem = names.close(kept, name ~= "" and name or nil)
+  if problem then stderr:write(problem, "\n") end
+  if not found then
+    stderr:write("no local ", name, name ~= "" and " " or "", "is declared <close>\n")
+  end
+end
+
+--- Runs `:name rest`; "quit" if the prompt is to end.
+function M.run(text, env, kept)
+  local name = M.name(text)
+  local rest = name == "!" and text:match "!%s*(.*)$" or text:match "^%s*:%s*%w*%s*(.-)%s*$"
+  if name == "quit" or name == "q" then return "quit" end
+  if name then
+    commands[name](rest, env, kept)
+  elseif chunks.continues(text) then
+    return run.continue(text, env)
+  else
+    stderr:write("there is no command :", text:match "^%s*:%s*(%S*)", "; :help lists them\n")
+  end
+end
+
+return M

@@ -1,0 +1,135 @@
+--- Runs what was typed: a chunk, its results, and its errors with the lines that are the user's.
+local chunks = require "flare.repl.chunk"
+local core = require "flare.core"
+local names = require "flare.repl.names"
+local terminal = require "flare.repl.terminal"
+local value_help = require "flare.repl.value"
+
+-- The prompt goes on whatever a chunk does to these globals.
+local print, type, tostring, xpcall = print or io.write, type, tostring, xpcall
+local rawset, pairs, getmetatable = rawset, pairs, getmetatable
+local table, debug, math, io = table, debug, math, io
+local _G = _G
+local stderr = io.stderr
+
+local M = {}
+
+-- --- results ---
+
+-- A plain table by what is in it, the first of many entries and not too deep.
+local function written(value, depth)
+  depth = depth or 0
+  if depth > 0 and type(value) == "string" then return ("%q"):format(value) end
+  if depth > 0 and core.is_tensor(value) then
+    return ("%s %s"):format(value.dtype, value.shape)
+  end
+  if type(value) ~= "table" or getmetatable(value) then return tostring(value) end
+  local parts, keys = {}, {}
+  for key in pairs(value) do
+    if math.type(key) ~= "integer" or key < 1 or key > #value then keys[#keys + 1] = key end
+  end
+  table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
+  for i = 1, #value + #keys do
+    if i > 12 or depth > 2 then
+      parts[#parts + 1] = "..."
+      break
+    end
+    local key = keys[i - #value]
+    local name = type(key) == "string" and key:find "^[%a_][%w_]*$" and key
+                 or "[" .. written(key, 3) .. "]"
+    parts[i] = key == nil and written(value[i], depth + 1)
+               or name .. " = " .. written(value[key], depth + 1)
+  end
+  return "{" .. table.concat(parts, ", ") .. "}"
+end
+
+local function show(results)
+  for i = 1, results.n do
+    print((written(results[i])))
+    if i == 1 then rawset(_G, "_", results[i]) end
+  end
+end
+
+-- --- errors ---
+
+local running -- the chunk
+local kept -- the locals of the prompt
+
+-- The message and the lines of the script, without those of the prompt and the library. The
+-- functions on the way remember them for ?f.
+local function trace(problem)
+  if running then names.leave_failed(kept, running, problem) end
+  local text = core.hint(written(problem))
+  local lines = {}
+  for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
+    if entry:find("'xpcall'", 1, true) then break end
+    local own = entry:find "^%[C%]" or entry:find "^%(%.%.%.tail" or entry:find "^<flare>/"
+      or entry:find "^run%.lua:" or entry:find "^names%.lua:" or entry:find "^prompt%.lua:"
+      or entry:find "^commands%.lua:"
+    if not own then lines[#lines + 1] = "  " .. entry end
+  end
+  if #lines > 1 then text = text .. "\n" .. table.concat(lines, "\n") end
+  value_help.failed(text, 2)
+  return text
+end
+
+--- Makes the handler of errors, which a Ctrl-C does not stop, and keeps the prompt's locals.
+function M.open(calm, locals)
+  M.traced, kept = calm(trace), locals
+  return M.traced
+end
+
+-- --- running ---
+
+local target -- what `:method()` on the next line goes on with: "_", a variable or nil
+
+-- The variable that a text assigns to, "_" for an expression.
+local function target_of(text, quiet)
+  local name = text:match "^%s*local%s+([%a_][%w_]*)%s*=[^=]"
+               or text:match "^%s*([%a_][%w_.]*)%s*=[^=]"
+  return name or not quiet and "_" or nil
+end
+
+--- Runs a text and shows its results; false after an error.
+function M.run(text, env)
+  local chunk, problem = chunks.compile(text, env)
+  if not chunk then
+    stderr:write(core.hint(problem), "\n")
+    return false
+  end
+  value_help.remember(text)
+  running, target = chunk, nil
+  local results = table.pack(xpcall(chunk.run, M.traced))
+  running = nil
+  if not results[1] then
+    local interrupted = tostring(results[2]):find "^[^\n]*interrupted!"
+    if interrupted and terminal.is_terminal(2) then stderr:write "\n" end -- behind ^C or progress
+    stderr:write(tostring(results[2]), "\n")
+    return false
+  end
+  target = target_of(text, chunk.quiet)
+  if chunk.quiet then return true end
+  table.remove(results, 1)
+  results.n = results.n - 1
+  local ok, trouble = xpcall(show, M.traced, results)
+  if not ok then stderr:write(tostring(trouble), "\n") end
+  return ok
+end
+
+--- `:method(...)` on a line of its own.
+function M.continue(text, env)
+  if not target then
+    stderr:write(text:match "^%s*(.-)%s*$", " continues the line before, which has no value\n")
+    return false
+  end
+  return M.run(target == "_" and "_" .. text or ("%s = %s%s"):format(target, target, text), env)
+end
+
+--- Calls a chunk without showing anything; false after an error.
+function M.call(chunk)
+  local ok, trouble = xpcall(chunk.run, M.traced)
+  if not ok then stderr:write(tostring(trouble), "\n") end
+  return ok
+end
+
+return M
