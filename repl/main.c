@@ -91,9 +91,9 @@ static int calm(lua_State *L) {
   return 1;
 }
 
-/* package.searchers: text that is compiled in, by the name of the module. */
+/* package.searchers: a file of the program, by the name of the module. */
 static int main_search(lua_State *L) {
-  const fll_module *m = lua_touserdata(L, lua_upvalueindex(1));
+  const fll_module *m = flare_repl_modules;
   const char *name = luaL_checkstring(L, 1);
   for (; m->name; m++)
     if (strcmp(m->name, name) == 0) {
@@ -106,15 +106,6 @@ static int main_search(lua_State *L) {
     }
   lua_pushfstring(L, "no embedded module '%s'", name);
   return 1;
-}
-
-static void add_searcher(lua_State *L, const fll_module *modules) {
-  lua_getglobal(L, "package");
-  lua_getfield(L, -1, "searchers");
-  lua_pushlightuserdata(L, (void *)(uintptr_t)modules);
-  lua_pushcclosure(L, main_search, 1);
-  lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
-  lua_pop(L, 2);
 }
 
 /* FLARE_PATH names folders of Lua files that come before the embedded ones. */
@@ -135,8 +126,11 @@ static int main_run(lua_State *L) {
   char **argv = lua_touserdata(L, 2);
   lua_settop(L, 0);
   add_path(L);
-  add_searcher(L, fll_stdlib);
-  add_searcher(L, flare_repl_modules);
+  lua_getglobal(L, "package");
+  lua_getfield(L, -1, "searchers");
+  lua_pushcfunction(L, main_search);
+  lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+  lua_pop(L, 2);
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
   lua_pushcfunction(L, flare_open_terminal);
   lua_setfield(L, -2, "flare.repl.terminal");

@@ -213,11 +213,22 @@ local function profile_script(args, i, path)
   return tell_profile(stop, path) and good
 end
 
+-- A searcher of modules: files of the library that the folder FLARE_PATH does not have.
+local function search_library(name)
+  local stem = name:gsub("%.", "/")
+  for _, file in ipairs {stem .. ".lua", stem .. "/init.lua"} do
+    local text = require("flare.core").source(file)
+    if text then return assert(load(text, "@<flare>/" .. file:gsub("^flare/", ""), "t")), file end
+  end
+  return ("no embedded module '%s'"):format(name)
+end
+
 --- resume() forgets a Ctrl-C and tells whether there was one; calm(f) makes an error handler of
 -- f that a Ctrl-C does not stop.
 return function(args, resume, calm_)
   calm = calm_
   local terminal = require "flare.repl.terminal"
+  if os.getenv "FLARE_PATH" then table.insert(package.searchers, search_library) end
   local actions, flags, i = read_options(args)
   if not actions then
     complain(flags)
