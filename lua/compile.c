@@ -138,6 +138,8 @@ static int compiled_stats(lua_State *L) {
   lua_setfield(L, -2, "kernels");
   lua_pushinteger(L, s.chunks);
   lua_setfield(L, -2, "chunks");
+  lua_pushinteger(L, s.repeats);
+  lua_setfield(L, -2, "repeats");
   lua_pushinteger(L, (lua_Integer)s.memory);
   lua_setfield(L, -2, "memory");
   lua_pushboolean(L, s.off);

@@ -14,14 +14,15 @@ extern "C" {
 #endif
 
 typedef struct fl_compiled fl_compiled;
-enum {                        /* how it compiles */
-       FL_COMPILED_EXACT = 1, /* elementwise results are bit for bit those of
-                                 calls at once */
-       FL_COMPILED_FIRST = 2, /* makes plans for launches that it sees for the
-                                 first time, and keeps to plans: for tests */
-       FL_COMPILED_CHECK = 4, /* runs without the plan as well, and returns
-                                 FL_EFAULT where results differ by more than
-                                 rounding; keeps to plans */
+enum {                           /* how it compiles */
+       FL_COMPILED_EXACT = 1,    /* elementwise results are bit for bit those of
+                                    calls at once */
+       FL_COMPILED_FIRST = 2,    /* for tests: makes plans for launches that it
+                                    sees for the first time, keeps to plans, and
+                                    computes again whatever lowers the peak */
+       FL_COMPILED_CHECK = 4,    /* runs without the plan as well, and returns
+                                    FL_EFAULT where results differ by more than
+                                    rounding; keeps to plans */
        FL_COMPILED_NO_GRAPHS = 8 /* plans launch their kernels one by one */
 };
 /* `flags`: FL_COMPILED_... To be freed by the caller, before or after the
@@ -56,6 +57,7 @@ typedef struct fl_compiled_stats {
                          those of other functions use, too */
   uint32_t launches, kernels; /* of the plan last used: before, after fusion */
   uint32_t chunks;            /* of its launches that run chunk by chunk */
+  uint32_t repeats;           /* launches that run a second time */
   size_t memory; /* bytes of its results and temporaries, at most at a time */
   bool off; /* no window came back, or plans were slower (CPU), so calls run at
                once from now on */

@@ -14,9 +14,8 @@
 
 /* --- room --- */
 
-/* Grows an array to `need` elements of `size` bytes. */
-static bool window_room(fl_runtime *rt, void *array, uint32_t *room,
-                        uint32_t need, size_t size) {
+bool fli_window_room(fl_runtime *rt, void *array, uint32_t *room, uint32_t need,
+                     size_t size) {
   void **old = array;
   if (FLI_LIKELY(need <= *room))
     return true;
@@ -107,8 +106,8 @@ static fl_status window_tensor(fli_window *w, const fl_tensor *t, bool made,
                                fli_arg *a) {
   fl_storage *s = t->storage;
   if (s->window != w->epoch) {
-    if (!window_room(w->rt, &w->slots, &w->slots_room, w->n_slots + 1,
-                     sizeof *w->slots))
+    if (!fli_window_room(w->rt, &w->slots, &w->slots_room, w->n_slots + 1,
+                         sizeof *w->slots))
       return FL_ENOMEM;
     s->window = w->epoch;
     s->slot = w->n_slots;
@@ -166,14 +165,16 @@ static fl_status window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
   uint32_t words = (uint32_t)((bytes + 7) / 8);
   if (w->n == WINDOW_MOST || window_unordered(w, given, in, out))
     FLI_TRY(fli_window_flush(rt));
-  if (!window_room(rt, &w->entries, &w->room, w->n + 1, sizeof *w->entries) ||
-      !window_room(rt, &w->args, &w->args_room, w->n_args + (uint32_t)n,
-                   sizeof *w->args) ||
-      !window_room(rt, &w->words, &w->words_room, w->n_words + words,
-                   sizeof *w->words))
+  if (!fli_window_room(rt, &w->entries, &w->room, w->n + 1,
+                       sizeof *w->entries) ||
+      !fli_window_room(rt, &w->args, &w->args_room, w->n_args + (uint32_t)n,
+                       sizeof *w->args) ||
+      !fli_window_room(rt, &w->words, &w->words_room, w->n_words + words,
+                       sizeof *w->words))
     return FL_ENOMEM;
   if (rt->profile) {
-    if (!window_room(rt, &w->notes, &w->notes_room, w->n + 1, sizeof *w->notes))
+    if (!fli_window_room(rt, &w->notes, &w->notes_room, w->n + 1,
+                         sizeof *w->notes))
       return FL_ENOMEM;
     w->notes[w->n] = fli_profile_note(rt);
   }

@@ -75,6 +75,9 @@ typedef struct fli_window {
   bool flushing;
 } fli_window;
 
+/* Grows an array, *(void **)array, to `need` elements of `size` bytes. */
+bool fli_window_room(fl_runtime *rt, void *array, uint32_t *room, uint32_t need,
+                     size_t size);
 /* True: the launch waits in the window (its operands are in the window's device
  * and stream, and no code outside flare sees their memory), or has failed.
  * False: the caller must run it now; the launches before it have run. */

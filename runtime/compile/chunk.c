@@ -541,15 +541,17 @@ static fl_status chunk_open(fuse *f) {
   f->chunked = *w;
   f->chunked.entries =
       fli_malloc(f->rt, 2 * (size_t)w->n * sizeof(fli_entry) + 1);
+  uint32_t *old = f->origin;
   f->origin = fli_malloc(f->rt, 2 * (size_t)w->n * sizeof *f->origin + 1);
+  for (uint32_t i = 0; f->origin && i < w->n; i++)
+    f->origin[i] = old ? old[i] : i;
+  fli_mfree(old);
   if (!more || !f->chunked.entries || !f->origin) {
     fli_mfree(more);
     return FL_ENOMEM;
   }
   memcpy(more, f->args, w->n_args * sizeof *more);
   memcpy(f->chunked.entries, w->entries, w->n * sizeof(fli_entry));
-  for (uint32_t i = 0; i < w->n; i++)
-    f->origin[i] = i;
   fli_mfree(f->args);
   f->args = more;
   f->w = &f->chunked;
@@ -622,7 +624,6 @@ void fli_chunk_finish(fuse *f) {
 void fli_chunk_close(fuse *f) {
   for (uint32_t k = 0; k < f->n_loops; k++)
     fli_loop_free(f->loops[k]);
-  if (f->origin)
-    fli_mfree(f->chunked.entries);
+  fli_mfree(f->chunked.entries);
   fli_mfree(f->origin);
 }

@@ -47,6 +47,9 @@ void fli_plan_unbuild(fli_plan *p) {
   fli_mfree(p->operands);
   fli_mfree(p->moved);
   fli_mfree(p->members);
+  fli_mfree(p->repeats);
+  fli_mfree(p->repeat_args);
+  fli_mfree(p->copies);
   fli_replay_free(p->replay);
   p->replay = NULL;
   p->warm = 0;
@@ -56,6 +59,10 @@ void fli_plan_unbuild(fli_plan *p) {
   p->operands = NULL;
   p->moved = NULL;
   p->members = NULL;
+  p->repeats = NULL;
+  p->repeat_args = NULL;
+  p->copies = NULL;
+  p->n_repeats = p->n_repeat_args = p->n_copies = 0;
   p->n_steps = p->n_numbers = p->n_operands = p->n_moved = 0;
   p->n_members = 0;
   p->built = p->failed = false;
@@ -114,13 +121,13 @@ fli_plan *fli_plan_new(const fli_window *w) {
   p->entries = copy_of(rt, w->entries, w->n * sizeof *w->entries);
   p->args = copy_of(rt, w->args, w->n_args * sizeof *w->args);
   p->words = copy_of(rt, w->words, w->n_words * sizeof *w->words);
-  p->held = fli_malloc(rt, 3 * (size_t)w->n_slots + 1);
+  p->held = fli_malloc(rt, 5 * (size_t)w->n_slots + 1); /* two with copies */
   if (!p->entries || !p->args || !p->words || !p->held) {
     fli_plan_free(p);
     return NULL;
   }
-  p->made = p->held + w->n_slots;
-  p->lately = p->made + w->n_slots;
+  p->made = p->held + 2 * (size_t)w->n_slots;
+  p->lately = p->made + 2 * (size_t)w->n_slots;
   memset(p->lately, 0, w->n_slots);
   for (uint32_t k = 0; k < w->n_slots; k++) {
     p->held[k] = w->slots[k].held;
@@ -204,18 +211,19 @@ static bool step_changes(const fli_window *w, const fli_plan *p,
   return changes;
 }
 
-static void plan_move(fli_window *w, const fli_plan *p) {
+static fl_status plan_move(fli_window *w, const fli_plan *p) {
   for (uint32_t i = 0; i < p->n_moved; i++) {
     fli_arg *a = &w->args[p->moved[i].arg];
     a->slot = p->moved[i].slot;
     a->offset = p->moved[i].offset;
     memcpy(a->stride, p->moved[i].stride, sizeof a->stride);
   }
+  return fli_plan_extend(w, p);
 }
 
 fl_status fli_plan_run(fli_window *w, const fli_plan *p) {
   fl_status first = FL_OK;
-  plan_move(w, p);
+  FLI_TRY(plan_move(w, p));
   for (uint32_t i = 0; i < p->n_steps; i++) {
     const fli_step *x = &p->steps[i];
     fl_status s = FL_OK;
@@ -349,8 +357,8 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   if (c->check && !w->rt->capture)
     *status = fli_plan_check(w, p, c->exact, fli_plan_run);
   else {
-    plan_move(w, p);
-    if (!fli_replay_run(c, w, p, status))
+    *status = plan_move(w, p);
+    if (*status == FL_OK && !fli_replay_run(c, w, p, status))
       *status = fli_plan_run(w, p);
   }
   if (*status == FL_ENOMEM && w->rt->seq == before) {
@@ -442,6 +450,7 @@ void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s) {
     s->turn = p->turn;
     s->launches = p->n;
     s->kernels = p->n_steps;
+    s->repeats = p->n_repeats;
     s->memory = p->peak;
     s->chunks = 0;
     for (uint32_t i = 0; i < p->n_steps; i++)

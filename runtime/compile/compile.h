@@ -55,6 +55,11 @@ typedef struct fli_step { /* a launch of a plan */
   struct fli_loop *loop; /* launches that run chunk by chunk (chunk.h) */
 } fli_step;
 
+typedef struct fli_repeat { /* a launch that runs a second time (repeat.c) */
+  uint32_t entry;           /* of the window */
+  uint32_t arg;             /* its first operand, in plan->repeat_args */
+} fli_repeat;
+
 typedef struct fli_plan {
   uint64_t hash;
   fl_device device;
@@ -74,10 +79,17 @@ typedef struct fli_plan {
   uint32_t *numbers; /* slots that steps refer to */
   fli_fused_operand *operands;
   fli_moved *moved;
-  uint32_t *members;         /* launches that kernels hold */
-  size_t peak;               /* bytes that it needs at most at a time, beside
-                                those before it */
-  uint32_t peak_step;        /* where that is */
+  uint32_t *members;  /* launches that kernels hold */
+  size_t peak;        /* bytes that it needs at most at a time, beside
+                         those before it */
+  uint32_t peak_step; /* where that is */
+  uint64_t traffic;   /* bytes that its steps read and write */
+  /* launches that it adds to the window's, their operands, and storages: slot
+     n_slots + k has the values of slot copies[k] */
+  uint32_t n_repeats, n_repeat_args, n_copies;
+  fli_repeat *repeats;
+  fli_arg *repeat_args;
+  uint32_t *copies;
   struct fli_replay *replay; /* its graphs (replay.c), NULL: none */
   int warm;                  /* runs that might have been a graph's */
   bool plain;                /* a graph would not pay */
@@ -114,6 +126,15 @@ fl_status fli_plan_list(fli_window *w, const fli_plan *p, const fli_step *x);
 /* Builds the steps of p, which was made for windows like w (fuse.c). */
 fl_status fli_plan_build(struct fl_compiled *c, fli_plan *p,
                          const fli_window *w);
+/* The same with what is to be computed a second time; r may be NULL. */
+struct fli_recompute;
+fl_status fli_plan_make(struct fl_compiled *c, fli_plan *p, const fli_window *w,
+                        struct fli_recompute *r);
+/* Adds the plan's own launches to the window (repeat.c). */
+fl_status fli_plan_extend(fli_window *w, const fli_plan *p);
+static inline uint32_t fli_plan_slots(const fli_plan *p) {
+  return p->n_slots + p->n_copies;
+}
 /* Forgets the steps. */
 void fli_plan_unbuild(fli_plan *p);
 bool fli_compiled_plan(fli_window *w, fl_status *status);

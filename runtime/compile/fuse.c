@@ -2,6 +2,7 @@
  * launches may still join; a launch that must come after one of a group closes
  * it, and kernels run in the order in which their groups are closed. */
 #include "chunk.h"
+#include "recompute.h"
 
 #include <string.h>
 
@@ -207,13 +208,13 @@ static fl_status fuse_all(fuse *f) {
 }
 
 /* Lists the operands that lie elsewhere than in the window. */
-static fl_status note_moved(fuse *f) {
+static fl_status note_moved(fuse *f, const fli_window *w) {
   fli_plan *p = f->p;
   for (int turn = 0; turn < 2; turn++) {
     uint32_t n = 0;
-    for (uint32_t k = 0; k < f->w->n_args; k++) {
+    for (uint32_t k = 0; k < w->n_args; k++) {
       const fli_arg *a = fli_fuse_arg(f, k);
-      if (a->slot < 0 || fli_same_region(a, &f->w->args[k]))
+      if (a->slot < 0 || fli_same_region(a, &w->args[k]))
         continue;
       if (turn) {
         fli_moved *m = &p->moved[n];
@@ -266,6 +267,7 @@ static bool *window_runs(const fuse *f) {
 
 static void fuse_close(fuse *f) {
   fli_chunk_close(f);
+  fli_repeat_close(f);
   fli_mfree(f->args);
   fli_mfree(f->runs);
   fli_mfree(f->entries);
@@ -277,6 +279,7 @@ static void fuse_close(fuse *f) {
 }
 
 static fl_status plan_try(fuse *f) {
+  const fli_window *w = f->w;
   const fl_op *op;
   if (!(f->runs = window_runs(f)))
     return FL_ENOMEM;
@@ -284,13 +287,17 @@ static fl_status plan_try(fuse *f) {
   f->tiles = op->kernel[f->w->device >> 8];
   FLI_TRY(fli_fuse_equal(f));
   FLI_TRY(fli_fuse_place(f));
-  FLI_TRY(note_moved(f));
+  FLI_TRY(fli_repeat_note(f));
+  FLI_TRY(fli_fuse_repeat(f));
+  FLI_TRY(note_moved(f, w));
   FLI_TRY(fli_chunk(f));
   FLI_TRY(fli_fuse_open(f));
   uint32_t *words = fuse_arrays(f);
   fl_status s = words ? fuse_all(f) : FL_ENOMEM;
-  if (s == FL_OK && f->failed == FUSE_NONE)
+  if (s == FL_OK && f->failed == FUSE_NONE) {
     fli_chunk_finish(f);
+    fli_repeat_finish(f);
+  }
   fli_mfree(words);
   return s;
 }
@@ -299,18 +306,20 @@ static fl_status plan_try(fuse *f) {
 
 /* With kernels of at most `most` launches. */
 static fl_status plan_build(fl_compiled *c, fli_plan *p, const fli_window *w,
-                            int most) {
+                            struct fli_recompute *r, int most) {
   fuse *f = fli_malloc(w->rt, sizeof *f);
-  bool *closed = fli_malloc(w->rt, w->n + 1);
+  size_t launches = 2 * (size_t)w->n; /* with those that run again */
+  bool *closed = fli_malloc(w->rt, launches + 1);
   fl_status s = f && closed ? FL_OK : FL_ENOMEM;
   if (closed)
-    memset(closed, 0, w->n);
+    memset(closed, 0, launches);
   for (int k = 0; s == FL_OK; k++) {
     *f = (fuse){.c = c,
                 .w = w,
                 .p = p,
                 .rt = w->rt,
                 .closed = closed,
+                .recompute = r,
                 .most = most,
                 .failed = FUSE_NONE};
     s = plan_try(f);
@@ -319,7 +328,7 @@ static fl_status plan_build(fl_compiled *c, fli_plan *p, const fli_window *w,
       break;
     closed[f->failed] = true;
     if (k == ATTEMPTS)
-      memset(closed, 1, w->n);
+      memset(closed, 1, launches);
     fli_plan_unbuild(p);
   }
   fli_mfree(closed);
@@ -328,10 +337,15 @@ static fl_status plan_build(fl_compiled *c, fli_plan *p, const fli_window *w,
 }
 
 /* Where a kernel would be too large for the backend, kernels take fewer. */
-fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
+fl_status fli_plan_make(fl_compiled *c, fli_plan *p, const fli_window *w,
+                        struct fli_recompute *r) {
   fl_status s = FL_ESIZE;
   for (int most = FUSE_MEMBERS; most && s == FL_ESIZE; most /= 4)
-    if ((s = plan_build(c, p, w, most)))
+    if ((s = plan_build(c, p, w, r, most)))
       fli_plan_unbuild(p);
   return s;
+}
+
+fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
+  return w->owner ? fli_recompute(c, p, w) : fli_plan_make(c, p, w, NULL);
 }

@@ -107,8 +107,11 @@ typedef struct fuse {
   fuse_group *groups[FUSE_OPEN];
   uint32_t n_steps, room, operands_room, members_room;
   fuse_step *steps;
+  struct fli_recompute *recompute; /* or NULL (recompute.h) */
+  fli_window repeated;             /* with launches that run a second time */
   fli_window chunked; /* with loops in place of launches (chunk.h) */
-  uint32_t *origin;   /* of its launches in the window; NULL: there is none */
+  uint32_t *origin;   /* of their launches in the window, repeated ones behind
+                         the others; NULL: there are none */
   uint32_t n_loops;
   struct fli_loop *loops[FUSE_LOOPS];
 } fuse;

@@ -275,6 +275,9 @@ static fl_status list_numbers(memory *m) {
         p->numbers[p->n_numbers++] = m->uses[u].slot;
     x->n_last = p->n_numbers - x->last;
   }
+  p->traffic = 0;
+  for (uint32_t u = 0; u < m->first[m->n]; u++)
+    p->traffic += (uint64_t)slot_bytes(m, m->uses[u].slot);
   p->peak = m->most > 0 ? (size_t)m->most : 0;
   p->peak_step = m->at;
   return FL_OK;

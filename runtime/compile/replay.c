@@ -99,7 +99,7 @@ static bool replay_pays(const fli_window *w, const fli_plan *p) {
   int64_t bytes = 0;
   if (p->n_steps < FEWEST || p->n_steps > MOST)
     return false;
-  for (uint32_t k = 0; k < p->n_slots; k++)
+  for (uint32_t k = 0; k < fli_plan_slots(p); k++)
     if (is_inner(p, (int)k))
       inner += w->slots[k].s->bytes;
   for (uint32_t i = 0; i < p->n_steps; i++)
@@ -233,7 +233,7 @@ static void capture_note(const fli_window *w, const fli_plan *p,
                          const struct fli_replay *r, replay_graph *g) {
   fl_backend *b = fli_backend(w->rt, w->device);
   const fl_graph_exec *exec = fli_graph_exec(g->graph);
-  for (uint32_t k = 0; k < p->n_slots; k++)
+  for (uint32_t k = 0; k < fli_plan_slots(p); k++)
     if (!is_inner(p, (int)k))
       g->data[k] = fli_slot_start(&w->slots[k]);
   for (uint32_t k = 0; k < r->n_uses; k++)
@@ -250,12 +250,12 @@ static replay_graph *replay_capture(fli_window *w, const fli_plan *p,
     return NULL;
   r->captures++;
   size_t before = fli_memory_live(w->rt, w->device);
-  replay_graph *g = graph_new(w, r, p->n_slots);
+  replay_graph *g = graph_new(w, r, fli_plan_slots(p));
   if (!g)
     return NULL;
   for (uint32_t i = 0; i < p->n_steps && s == FL_OK; i++)
     s = capture_step(w, p, i, g, before);
-  for (uint32_t k = 0; k < p->n_slots; k++)
+  for (uint32_t k = 0; k < fli_plan_slots(p); k++)
     if (is_inner(p, (int)k) && !w->slots[k].s->pending)
       fli_storage_empty(w->rt, w->slots[k].s);
   fl_status ended = fli_capture_shut(g->graph);

@@ -82,11 +82,11 @@ end
 --- What a compiled function has done: `windows`, runs of waiting kernels; `planned`, those that a
 -- plan ran; `replayed`, those of them that a graph of launches ran; `plans`; `graphs`, and
 -- `graph_bytes`, memory of their temporaries; `launches` and `kernels` of the plan last used,
--- before and after fusion; `chunks` of its launches that run chunk by chunk; `memory`, bytes of its
--- results and temporaries, at most at a time, without what kernels need while they run; `off`,
--- true if no run was like an earlier one, or if calls on the CPU took longer with plans, so that
--- calls are no longer compiled; `with` and `without`, the least seconds of such a call with plans
--- and without, if calls were timed.
+-- before and after fusion; `chunks` of its launches that run chunk by chunk; `repeats`, launches
+-- that run a second time; `memory`, bytes of its results and temporaries, at most at a time,
+-- without what kernels need while they run; `off`, true if no run was like an earlier one, or if
+-- calls on the CPU took longer with plans, so that calls are no longer compiled; `with` and
+-- `without`, the least seconds of such a call with plans and without, if calls were timed.
 -- @param f what compile returned @return a table
 function M.compile_stats(f)
   local object = objects[f]
