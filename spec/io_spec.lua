@@ -75,6 +75,26 @@ describe("safetensors", function()
                 {{name = entries[1].name, dtype = entries[1].dtype, shape = entries[1].shape}})
   end)
 
+  it("copies a tensor into another, piece by piece, converting it", function()
+    local wide = flare.randn(3000, 700) -- several pieces
+    assert(safetensors.save(path, {wide = wide, one = flare.tensor(2.5), none = flare.ones(0, 3),
+                                   flags = flare.tensor{1, 0, 3}:ne(0)}))
+    local reader <close> = assert(safetensors.open(path))
+    for _, to in ipairs{flare.zeros(3000, 700), flare.zeros(3000, 700, {dtype = "f64"}),
+                        flare.zeros(700, 3000):t(), flare.zeros(3000, 700, {device = "sim:0"})} do
+      assert(reader:copy("wide", to))
+      assert.truthy(to:to "cpu":eq(wide):all():item())
+    end
+    local one, flags = flare.zeros{}, flare.zeros(3)
+    assert(reader:copy("one", one))
+    assert(reader:copy("none", flare.zeros(0, 3)))
+    assert(reader:copy("flags", flags))
+    assert.same({2.5, 1, 0, 1}, {one:item(), table.unpack(flags:totable())})
+    assert.error_matches(function() reader:copy("wide", flare.zeros(3000, 70)) end,
+                         "'wide' is %(3000, 700%), the destination is %(3000, 70%)")
+    assert.matches("did you mean", select(2, reader:copy("wid", flare.zeros(3))))
+  end)
+
   it("may be saved over while a map of it is alive", function()
     assert(safetensors.save(path, {w = flare.ones(1000)}))
     local old = safetensors.load(path, {map = true})

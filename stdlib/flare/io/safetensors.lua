@@ -12,7 +12,7 @@ local options = require "flare.options"
 
 local M = {}
 
-local PIECE = 16 << 20 -- bytes that a checksum takes at once
+local PIECE = 4 << 20 -- bytes that are read at once
 
 local Reader = class("Reader")
 
@@ -55,6 +55,19 @@ local function find(self, name)
                                                     options.hint(tostring(name), self._by_name))
 end
 
+local function unsupported(self, e)
+  return ('%s: unsupported dtype "%s" for tensor "%s"'):format(self.path, e.stored:sub(1, 40),
+                                                             e.name)
+end
+
+-- n bytes of a tensor from byte `at` on; nil and a message.
+local function read_bytes(self, e, at, n)
+  local text, message = self._file:read(self._start + e.first + at, n)
+  if not text then return nil, message end
+  if #text ~= n then return nil, self.path .. ": the file became shorter while it was read" end
+  return text
+end
+
 --- One tensor by its name.
 -- @param opts {map = true}: maps the file into memory instead of copying it. The file must not be
 --   truncated as long as such a tensor exists; save over it by this library is safe.
@@ -63,10 +76,7 @@ function Reader:tensor(name, opts)
   local o = options.check("tensor", opts, {map = false})
   local e, message = find(self, name)
   if not e then return nil, message end
-  if not e.reads then
-    return nil, ('%s: unsupported dtype "%s" for tensor "%s"'):format(self.path,
-                                                                   e.stored:sub(1, 40), name)
-  end
+  if not e.reads then return nil, unsupported(self, e) end
   local bytes = e.last - e.first
   if bytes == 0 then return core.zeros(e.shape, {dtype = e.dtype}) end
   local function short(size)
@@ -94,6 +104,37 @@ function Reader:tensor(name, opts)
   return x
 end
 
+--- Copies a tensor into another of its shape, of any dtype and on any device, piece by piece:
+-- memory holds no more than a few MiB of it twice.
+-- @return true, or nil and a message
+function Reader:copy(name, to)
+  options.tensor("copy", "the destination", to)
+  local e, message = find(self, name)
+  if not e then return nil, message end
+  if not e.reads then return nil, unsupported(self, e) end
+  if table.concat(e.shape, ",") ~= table.concat(to.shape, ",") then
+    fail("copy: '%s' is (%s), the destination is (%s)", name, table.concat(e.shape, ", "),
+         table.concat(to.shape, ", "))
+  end
+  local _ <close> = core.no_grad()
+  local bytes, rows = e.last - e.first, e.shape[1] or 1
+  if bytes == 0 then return true end
+  local row = bytes // rows
+  local step = math.max(1, PIECE // row)
+  for at = 1, rows, step do
+    local n = math.min(step, rows - at + 1)
+    local text, problem = read_bytes(self, e, (at - 1) * row, n * row)
+    if not text then return nil, problem end
+    local shape = {table.unpack(e.shape)}
+    if shape[1] then shape[1] = n end
+    local piece
+    piece, problem = convert(core.from_bytes(text, e.reads, shape), e)
+    if not piece then return nil, ('%s: "%s": %s'):format(self.path, name, problem) end
+    (e.shape[1] and to:narrow(1, at, n) or to):copy_(piece)
+  end
+  return true
+end
+
 --- The CRC-32C of a tensor's bytes as they are in the file, read piece by piece.
 -- @return an integer, or nil and a message
 function Reader:crc32c(name)
@@ -102,9 +143,8 @@ function Reader:crc32c(name)
   local crc = 0
   for at = e.first, e.last - 1, PIECE do
     local n = math.min(PIECE, e.last - at)
-    local text, problem = self._file:read(self._start + at, n)
+    local text, problem = read_bytes(self, e, at - e.first, n)
     if not text then return nil, problem end
-    if #text ~= n then return nil, self.path .. ": the file became shorter while it was read" end
     crc = core.crc32c(text, crc)
   end
   return crc

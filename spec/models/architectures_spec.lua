@@ -1,0 +1,95 @@
+-- Each architecture beside transformers, on the same weights: spec/support/models_data.py.
+local flare = require "flare"
+local support = require "spec.support.models"
+local names_of = require "flare.models.names"
+
+local LIMIT = 2e-5 -- of the largest number
+
+-- Sums of squares and of products with known numbers of each gradient, as models_data.py has them.
+local function sums(model, published)
+  local by_name = require "flare.models.weights".gradients(model)
+  local squares, products = {}, {}
+  for k, name in ipairs(published) do
+    local g = assert(by_name[name], "no gradient of " .. name):to "f64"
+    squares[k] = (g * g):sum():item()
+    products[k] = (g * support.numbers("grad." .. name, g.shape)):sum():item()
+  end
+  return flare.tensor(squares, {dtype = "f64"}), flare.tensor(products, {dtype = "f64"})
+end
+
+-- Compares the gradients of a loss. Of a tensor that the files have in parts, transformers holds
+-- the whole, whose gradient has no published name: those are left out.
+local function check_gradients(name, model, loss, about)
+  loss:backward()
+  local filed, kept, rows = {}, {}, {}
+  for _, e in ipairs(about.tensors) do filed[e[1]] = true end
+  for k, grad in ipairs(about.grads) do
+    if filed[grad] then
+      kept[#kept + 1], rows[#rows + 1] = grad, k
+    end
+  end
+  assert.truthy(#kept > 0)
+  local want = support.expected(name, "grads"):index_select(1, flare.tensor(rows, {dtype = "i64"}))
+  local squares, products = sums(model, kept)
+  local norm = want:select(2, 1):max():sqrt():item() -- of the largest gradient
+  assert.truthy((squares:sqrt() - want:select(2, 1):sqrt()):abs():max():item() <= LIMIT * norm)
+  assert.truthy((products - want:select(2, 2)):abs():max():item() <= LIMIT * norm * 10)
+end
+
+local checks = {}
+
+function checks.causal(name, model, about)
+  local ids = support.ids(model.config.vocab_size)
+  local logits = model(ids)
+  assert.truthy(support.off(logits:narrow(2, 39, 2), support.expected(name, "logits")) <= LIMIT)
+  local loss = model:loss(ids)
+  assert.near(support.expected(name, "loss")[1]:item(), loss:item(), 1e-5)
+  check_gradients(name, model, loss, about)
+  local out = model:generate{ids = ids:narrow(2, 1, 10), max_tokens = 64, ignore_eos = true}
+  for b, row in ipairs(support.expected(name, "greedy"):totable()) do
+    assert.same(row, out[b].ids)
+  end
+end
+
+-- Which check a model needs, by the results that it has.
+local function kind_of(name)
+  return support.expected(name, "greedy") and "causal"
+end
+
+describe("The architecture of", function()
+  for _, name in ipairs(support.names()) do
+    it(name .. " computes what transformers does", function()
+      local model, about = support.load(name), support.about(name)
+      checks[kind_of(name)](name, model, about)
+    end)
+
+    it(name .. " is saved under the names and shapes of transformers", function()
+      local about = support.about(name)
+      local model, path = support.load(name), os.tmpname()
+      os.remove(path)
+      assert(model:save(path))
+      local reader <close> = assert(flare.io.safetensors.open(path .. "/model.safetensors"))
+      local want, got = {}, {}
+      for _, e in ipairs(about.tensors) do
+        if not names_of.is_ignored(getmetatable(model), e[1]) then
+          want[e[1]] = table.concat(e[2], " ")
+        end
+      end
+      local weights = support.weights(about)
+      for _, e in ipairs(reader:entries()) do
+        got[e.name] = table.concat(e.shape, " ")
+        local same = reader:tensor(e.name):eq(weights[e.name]):all():item()
+        assert.truthy(same, e.name .. " has other values")
+      end
+      assert.same(want, got)
+      assert.equal("pt", reader.metadata.format)
+      local config = flare.core.json.decode(assert(flare.core.file.read(path .. "/config.json")))
+      for key, value in pairs(about.config) do
+        if key ~= "transformers_version" and key ~= "dtype" then
+          assert.same(value, config[key], key)
+        end
+      end
+      support.remove(path)
+    end)
+  end
+end)

@@ -1,0 +1,52 @@
+--- The base class of models that predict the next token: a body, which gives features, and a head.
+local Cache = require "flare.models.cache"
+local class = require "flare.class"
+local core = require "flare.core"
+local Model = require "flare.models.model"
+
+local Causal = class("Causal", Model)
+
+--- The logits of the next token at each position.
+-- @param ids token ids (batch, time), which count from 0
+-- @param cache a models.Cache with the tokens before, which takes these; or nil
+-- @return (batch, time, vocabulary)
+function Causal:forward(ids, cache)
+  return self:logits(self:features(ids, cache))
+end
+
+--- The mean cross entropy of predicting each token from those before it.
+-- @param ids (batch, time)
+-- @param labels (batch, time), by default the ids themselves; -100 is left out
+function Causal:loss(ids, labels)
+  labels = labels or ids
+  local time = ids:size(2)
+  local logits = self:logits(self:features(ids):narrow(2, 1, time - 1))
+  return (core.cross_entropy(logits:flatten(1, 2), labels:narrow(2, 2, time - 1):flatten(1, 2),
+                             {base = 0}))
+end
+
+--- Room for the keys and values of texts of up to `length` tokens; see models.Cache.
+function Causal:cache(batch, length, opts) -- luacheck: ignore self
+  return Cache(batch, length, opts)
+end
+
+--- Continues texts, greedily or with random draws.
+--
+--     model:generate{ids = {1, 733, 16289}, max_tokens = 50, temperature = 0.7, top_p = 0.9}
+--
+-- @param o `ids`, a list of token ids, or a list of such lists, which may differ in length;
+--   `max_tokens = 128`; `temperature`, 0 takes the likeliest token; `top_k`, `top_p`, `min_p`
+--   leave out unlikely tokens; `repetition_penalty`, `presence_penalty`, `frequency_penalty`;
+--   `stop`, a list of ids or of lists of ids that end a text, besides the model's end tokens;
+--   `ignore_eos`; `seed`; `logprobs`, true or how many likely alternatives to return as well;
+--   `on_token(id, b, logprob)`, called with each token of text b, which ends the text if it returns
+--   false; `cache`, a models.Cache, whose tokens are not computed again where texts begin with
+--   them. Without options of sampling those of the folder's generation_config.json apply, or the
+--   likeliest token is taken.
+-- @return {ids =, reason = "stop", "length" or "cancelled", logprobs =, top =}, or a list of these
+--   for a list of texts
+function Causal:generate(o)
+  return require("flare.models.generate").generate(self, o)
+end
+
+return Causal

@@ -1,0 +1,14 @@
+--- The names of flare.models and their files, in this folder. An architecture has the name that
+-- config.json gives it.
+return {
+  Cache = "cache", Causal = "causal", Model = "model", Rope = "rope", load = "load",
+
+  GPT2LMHeadModel = "gpt2", GPT2Model = "gpt2",
+  LlamaForCausalLM = "llama", LlamaModel = "llama",
+  MistralForCausalLM = "mistral", MistralModel = "mistral",
+  MixtralForCausalLM = "mixtral", MixtralModel = "mixtral",
+  Qwen2ForCausalLM = "qwen2", Qwen2Model = "qwen2",
+  Qwen2MoeForCausalLM = "qwen2_moe", Qwen2MoeModel = "qwen2_moe",
+  Qwen3ForCausalLM = "qwen3", Qwen3Model = "qwen3",
+  Qwen3MoeForCausalLM = "qwen3_moe", Qwen3MoeModel = "qwen3_moe",
+}

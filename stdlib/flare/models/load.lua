@@ -1,0 +1,61 @@
+--- Loading a folder as it is published: config.json, the weights, generation_config.json.
+local configs = require "flare.models.config"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local M = {}
+
+-- The class of a configuration, or nil and a message.
+local function class_of(folder, config)
+  local models, names = require "flare.models", config.architectures
+  local name = type(names) == "table" and names[1] or nil
+  if type(name) ~= "string" then
+    return nil, folder .. "/config.json: it has no architectures"
+  end
+  local known = require "flare.models.index"
+  local class = known[name] and models[name]
+  if type(class) == "table" and class.config_defaults then return class end
+  return nil, ("%s/config.json: the architecture %s is not known%s"):format(folder, name,
+                                                                    options.hint(name, known))
+end
+
+--- Loads a model from a folder in Hugging Face's layout: config.json, generation_config.json, and
+-- weights in one safetensors file or in several with an index. The model is in evaluation mode.
+-- On the CPU its tensors map the files: pages are read when they are first used, and no second
+-- copy exists. Do not truncate such a file while the model is in use; replacing it is safe.
+-- @param folder a path
+-- @param opts `dtype` of floating tensors, by default as stored; `device`, by default that of new
+--   tensors; `map = false` copies the weights instead; `strict = false` ignores tensors in the
+--   files that are none of the model
+-- @return the model, or nil and a message, which lists what is missing, unknown or of another
+--   shape
+function M.load(folder, opts)
+  local o = options.check("models.load", opts, {dtype = options.none, device = options.none,
+                                                map = true, strict = true})
+  if type(folder) ~= "string" then
+    fail("models.load: the folder is a string, got %s", options.kind(folder))
+  end
+  local config, message = configs.read(folder .. "/config.json")
+  if not config then return nil, message end
+  local class
+  class, message = class_of(folder, config)
+  if not class then return nil, message end
+  local model = core.meta(class, config)
+  local weights
+  weights, message = require("flare.models.files").open(folder)
+  if not weights then return nil, message end
+  local _ <close> = weights
+  local ok
+  o.device = o.device or core.zeros(0).device
+  ok, message = require("flare.models.weights").fill(model, weights, o)
+  if not ok then return nil, message end
+  local path = folder .. "/generation_config.json"
+  if core.file.exists(path) then
+    model.generation, message = configs.read(path)
+    if not model.generation then return nil, message end
+  end
+  return model:eval()
+end
+
+return M
