@@ -763,8 +763,10 @@ static fl_status run_general(fl_runtime *rt, const fl_call *c) {
 
 static fl_status run_from(fl_runtime *rt, const fl_call *c, unsigned modes) {
   fl_status s;
-  if (FLI_LIKELY(!(rt->modes & modes)) && c->op->flat &&
-      fli_flat_run(rt, c, &s))
+  unsigned now = rt->modes & modes;
+  if (FLI_LIKELY(!now) && c->op->flat && fli_flat_run(rt, c, &s))
+    return s;
+  if (now == 1u << FLI_MODE_WINDOW && fli_mode_window(rt, c, &s))
     return s;
   for (unsigned on = (rt->modes | c->op->modes) & modes; on; on &= on - 1)
     if (rt->up->mode[__builtin_ctz(on)](rt, c, &s))

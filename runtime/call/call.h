@@ -17,6 +17,7 @@ fl_status fli_call_below(fl_runtime *rt, const fl_call *c, int mode);
  * Dtypes are not looked at. */
 fl_status fli_check_call(fl_runtime *rt, const fl_call *c);
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status);
+bool fli_flat_wait(fl_runtime *rt, const fl_call *c, fl_status *status);
 
 /* --- anomaly.c, autocast.c, profile.c --- */
 

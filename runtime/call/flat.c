@@ -3,7 +3,7 @@
  * a number or a single element instead. One function does what call.c does in
  * general; other calls, and those that fail a check, take the general path. */
 #include "../tape/tape.h"
-#include "launch.h"
+#include "window.h"
 
 #include <string.h>
 
@@ -93,6 +93,53 @@ static inline bool wants(fl_tensor *t) {
   return t && (t->requires_grad || t->node || t->is_view) && fli_wants_grad(t);
 }
 
+/* The result's dims and dtype, where y has its shape. */
+static inline const fl_meta *meta_of(const fl_op *op, const fl_tensor *y,
+                                     fl_meta *test) {
+  if (op->family != FLI_TEST && op->family != FLI_COMPARE)
+    return &y->meta;
+  *test = y->meta;
+  test->dtype = FL_BOOL;
+  return test;
+}
+
+static inline fl_status flat_record(fl_runtime *rt, const fl_call *c,
+                                    const fl_attrs *attrs) {
+  const fl_op *op = c->op;
+  if (!rt->grad_enabled || !op->grad ||
+      !(wants(c->in[0].tensor) || (op->flat == 2 && wants(c->in[1].tensor))))
+    return FL_OK;
+  return fli_tape_record(rt, c, attrs, op->saves, c->out);
+}
+
+/* In a window: the launch waits. False as below. */
+bool fli_flat_wait(fl_runtime *rt, const fl_call *c, fl_status *status) {
+  const fl_op *op = c->op;
+  if (c->n_in != op->flat || c->inplace || rt->meta || rt->anomaly)
+    return false;
+  fl_tensor *y = shape_of(rt, c);
+  fli_entry e = {
+      .op = op, .site = c->site, .base = c->base, .n_in = op->flat, .n_out = 1};
+  if (!y || !op->kernel[y->storage->device >> 8] ||
+      !fli_window_waits(rt, y->storage->device, &e, c->in))
+    return false;
+  e.common = y->meta.dtype;
+  fl_meta test;
+  const fl_meta *shape = meta_of(op, y, &test);
+  const fl_attrs *attrs = c->attrs ? c->attrs : &op->defaults;
+  *status =
+      fli_tensor_result(rt, shape, (size_t)y->numel << fli_shift(shape->dtype),
+                        y->storage->device, c->site, c->out);
+  if (*status)
+    return true;
+  *status = fli_window_add(rt, y->storage->device, &e, attrs, c->in, c->out);
+  if (*status == FL_OK)
+    *status = flat_record(rt, c, attrs);
+  if (*status)
+    fl_tensor_release(*c->out);
+  return true;
+}
+
 /* False: the call takes the general path; nothing has changed. */
 bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
   const fl_op *op = c->op;
@@ -107,13 +154,8 @@ bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
   fl_backend *backend = fli_backend(rt, d);
   if (!kernel || !(backend->flags & FL_BACKEND_HOST) || backend->launch)
     return false;
-  const fl_meta *shape = &y->meta;
   fl_meta test;
-  if (op->family == FLI_TEST || op->family == FLI_COMPARE) {
-    test = y->meta;
-    test.dtype = FL_BOOL;
-    shape = &test;
-  }
+  const fl_meta *shape = meta_of(op, y, &test);
   fl_tensor **out = c->out;
   *status = fli_tensor_make(
       rt, shape, (size_t)y->numel << fli_shift(shape->dtype), d, c->site, out);
@@ -140,9 +182,8 @@ bool fli_flat_run(fl_runtime *rt, const fl_call *c, fl_status *status) {
                  .scratch = &scratch,
                  .seq = rt->seq};
   *status = kernel(&l);
-  if (*status == FL_OK && rt->grad_enabled && op->grad &&
-      (wants(c->in[0].tensor) || (op->flat == 2 && wants(c->in[1].tensor))))
-    *status = fli_tape_record(rt, c, attrs, op->saves, out);
+  if (*status == FL_OK)
+    *status = flat_record(rt, c, attrs);
   if (*status)
     fl_tensor_release(*out);
   return true;

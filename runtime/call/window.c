@@ -45,8 +45,8 @@ static inline bool window_sees(const fl_storage *s) {
   return !s->exposed && (s->block || s->pending || s->read_only);
 }
 
-static bool window_fits(fl_runtime *rt, fl_device d, const fli_entry *e,
-                        const fl_operand *in, fl_tensor *const *out) {
+bool fli_window_waits(fl_runtime *rt, fl_device d, const fli_entry *e,
+                      const fl_operand *in) {
   const fli_window *w = rt->window;
   if (rt->capture && rt->capture->device != d)
     return false; /* to be refused */
@@ -59,10 +59,15 @@ static bool window_fits(fl_runtime *rt, fl_device d, const fli_entry *e,
   for (int k = 0; k < e->n_in; k++)
     if (in[k].tensor && !window_sees(in[k].tensor->storage))
       return false;
+  return true;
+}
+
+static bool window_fits(fl_runtime *rt, fl_device d, const fli_entry *e,
+                        const fl_operand *in, fl_tensor *const *out) {
   for (int k = 0; k < e->n_out; k++)
     if (!window_sees(out[k]->storage))
       return false;
-  return true;
+  return fli_window_waits(rt, d, e, in);
 }
 
 /* Regions of older memory are found by their distance from the first one that
@@ -102,13 +107,14 @@ static void window_rebase(fli_window *w, fli_slot *slot, const fl_tensor *t,
   slot->base = base;
 }
 
-static fl_status window_tensor(fli_window *w, const fl_tensor *t, bool made,
-                               fli_arg *a) {
+/* The slot of t's storage; pending storages are about to be made. */
+static fli_slot *window_slot(fli_window *w, const fl_tensor *t) {
   fl_storage *s = t->storage;
   if (s->window != w->epoch) {
     if (!fli_window_room(w->rt, &w->slots, &w->slots_room, w->n_slots + 1,
                          sizeof *w->slots))
-      return FL_ENOMEM;
+      return NULL;
+    bool made = s->pending;
     s->window = w->epoch;
     s->slot = w->n_slots;
     w->slots[w->n_slots++] = (fli_slot){
@@ -118,8 +124,15 @@ static fl_status window_tensor(fli_window *w, const fl_tensor *t, bool made,
         .base = made ? 0 : window_place(t) / WINDOW_ALIGN * WINDOW_ALIGN};
     fli_storage_retain(s);
   }
-  fli_slot *slot = &w->slots[s->slot];
-  slot->last = w->n;
+  w->slots[s->slot].last = w->n;
+  return &w->slots[s->slot];
+}
+
+static fl_status window_tensor(fli_window *w, const fl_tensor *t, fli_arg *a) {
+  const fl_storage *s = t->storage;
+  fli_slot *slot = window_slot(w, t);
+  if (!slot)
+    return FL_ENOMEM;
   if (window_before(w, t))
     window_rebase(w, slot, t, a);
   a->slot = (int)s->slot;
@@ -135,8 +148,8 @@ static fl_status window_tensor(fli_window *w, const fl_tensor *t, bool made,
 
 static fl_status window_operand(fli_window *w, const fl_operand *o,
                                 fli_arg *a) {
-  if (o->tensor) /* pending and new: its parts are about to be written */
-    return window_tensor(w, o->tensor, o->tensor->storage->pending, a);
+  if (o->tensor)
+    return window_tensor(w, o->tensor, a);
   a->slot = o->dtype == FL_NODTYPE ? FLI_ARG_NONE : FLI_ARG_NUMBER;
   a->meta.dtype = o->dtype;
   a->meta.ndim = 0;
@@ -156,15 +169,120 @@ static uint64_t window_hash(uint64_t h, const fli_arg *a) {
   return h;
 }
 
-static fl_status window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
-                            const fl_attrs *attrs, const fl_operand *in,
-                            fl_tensor *const *out) {
-  fli_window *w = rt->window;
+/* Entry i, whose operands and attributes are in the arrays, enters the hash. */
+static void window_count(fli_window *w, uint32_t i, uint32_t end) {
+  const fli_entry *e = &w->entries[i];
+  w->hash = window_mix(w->hash, (uint64_t)(uintptr_t)e->op + (uint64_t)e->base);
+  for (uint32_t k = e->attrs; k < end; k++)
+    w->hash = window_mix(w->hash, w->words[k]);
+  for (int k = 0; k < e->n_in + e->n_out; k++)
+    w->hash = window_hash(w->hash, &w->args[e->arg + (uint32_t)k]);
+}
+
+/* --- following a recording --- */
+
+/* Most runs repeat the launches of an earlier one. While they do, the arrays
+ * have them already: a launch is compared in place, and only numbers and lines
+ * are written. */
+
+static bool recording_copy(fli_window *w) {
+  const fli_recording *r = &w->next;
+  fl_runtime *rt = w->rt;
+  if (!fli_window_room(rt, &w->entries, &w->room, r->n, sizeof *w->entries) ||
+      !fli_window_room(rt, &w->args, &w->args_room, r->n_args,
+                       sizeof *w->args) ||
+      !fli_window_room(rt, &w->words, &w->words_room, r->n_words,
+                       sizeof *w->words))
+    return false;
+  memcpy(w->entries, r->entries, r->n * sizeof *w->entries);
+  memcpy(w->args, r->args, r->n_args * sizeof *w->args);
+  memcpy(w->words, r->words, r->n_words * sizeof *w->words);
+  return true;
+}
+
+static inline bool follows_operand(fli_window *w, const fl_tensor *t,
+                                   const fli_arg *a) {
+  const fli_slot *slot = window_slot(w, t);
+  if (!slot || a->slot != (int)t->storage->slot ||
+      a->meta.dtype != t->meta.dtype || a->meta.ndim != t->meta.ndim ||
+      a->offset != t->offset - (slot->base >> fli_shift(t->meta.dtype)))
+    return false;
+  for (int i = 0; i < t->meta.ndim; i++)
+    if (a->meta.shape[i] != t->meta.shape[i] || a->stride[i] != t->stride[i])
+      return false;
+  return true;
+}
+
+/* Whether the launch is the next one of the recording; it has entered the
+ * window, then. Otherwise the window may know its storages already. */
+static bool window_follows(fli_window *w, const fli_entry *e,
+                           const fl_attrs *attrs, const fl_operand *in,
+                           fl_tensor *const *out) {
+  if (w->n == w->next.n)
+    return false;
+  fli_entry *x = &w->entries[w->n];
+  size_t bytes = offsetof(fl_attrs, list) + attrs->used * sizeof *attrs->list;
+  if (x->op != e->op || x->base != e->base || x->n_in != e->n_in ||
+      x->n_out != e->n_out || x->common != e->common ||
+      memcmp(w->words + x->attrs, attrs, bytes))
+    return false;
+  fli_arg *a = &w->args[x->arg];
+  for (int k = 0; k < e->n_in; k++)
+    if (in[k].tensor) {
+      if (!follows_operand(w, in[k].tensor, &a[k]))
+        return false;
+    } else {
+      int slot = in[k].dtype == FL_NODTYPE ? FLI_ARG_NONE : FLI_ARG_NUMBER;
+      if (a[k].slot != slot || a[k].meta.dtype != in[k].dtype)
+        return false;
+      a[k].operand = in[k];
+    }
+  for (int k = 0; k < e->n_out; k++)
+    if (!follows_operand(w, out[k], &a[e->n_in + k]))
+      return false;
+  x->site = e->site;
+  x->writes = e->writes;
+  w->n_args += (uint32_t)(e->n_in + e->n_out);
+  w->n_words += (uint32_t)((bytes + 7) / 8);
+  w->n++;
+  return true;
+}
+
+/* The next launch is another one, or there is none: launches are hashed from
+ * now on. */
+static void window_leaves(fli_window *w) {
+  w->follows = false;
+  w->has = 0;
+  w->hash = (uint64_t)w->device;
+  for (uint32_t i = 0; i < w->n; i++)
+    window_count(w, i, i + 1 < w->n ? w->entries[i + 1].attrs : w->n_words);
+}
+
+static void window_begin(fli_window *w, fl_device d) {
+  w->device = d;
+  w->stream = fli_stream(w->rt, d);
+  w->hash = (uint64_t)d;
+  w->follows = w->next.id && (w->has == w->next.id || recording_copy(w));
+  w->has = w->follows ? w->next.id : 0;
+}
+
+/* --- adding --- */
+
+static fl_status window_note(fli_window *w) {
+  if (!fli_window_room(w->rt, &w->notes, &w->notes_room, w->n + 1,
+                       sizeof *w->notes))
+    return FL_ENOMEM;
+  w->notes[w->n] = fli_profile_note(w->rt);
+  return FL_OK;
+}
+
+static fl_status window_append(fli_window *w, const fli_entry *given,
+                               const fl_attrs *attrs, const fl_operand *in,
+                               fl_tensor *const *out) {
+  fl_runtime *rt = w->rt;
   int n = given->n_in + given->n_out;
   size_t bytes = offsetof(fl_attrs, list) + attrs->used * sizeof *attrs->list;
   uint32_t words = (uint32_t)((bytes + 7) / 8);
-  if (w->n == WINDOW_MOST || window_unordered(w, given, in, out))
-    FLI_TRY(fli_window_flush(rt));
   if (!fli_window_room(rt, &w->entries, &w->room, w->n + 1,
                        sizeof *w->entries) ||
       !fli_window_room(rt, &w->args, &w->args_room, w->n_args + (uint32_t)n,
@@ -172,38 +290,53 @@ static fl_status window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
       !fli_window_room(rt, &w->words, &w->words_room, w->n_words + words,
                        sizeof *w->words))
     return FL_ENOMEM;
-  if (rt->profile) {
-    if (!fli_window_room(rt, &w->notes, &w->notes_room, w->n + 1,
-                         sizeof *w->notes))
-      return FL_ENOMEM;
-    w->notes[w->n] = fli_profile_note(rt);
-  }
-  if (w->n == 0) {
-    w->device = d;
-    w->stream = fli_stream(rt, w->device);
-    w->hash = (uint64_t)w->device;
-  }
   fli_entry *e = &w->entries[w->n];
   *e = *given;
   e->arg = w->n_args;
   e->attrs = w->n_words;
   w->words[w->n_words + words - 1] = 0;
   fl_attrs_copy((fl_attrs *)(void *)(w->words + w->n_words), attrs);
-  w->hash = window_mix(w->hash, (uint64_t)(uintptr_t)e->op + (uint64_t)e->base);
-  for (uint32_t k = 0; k < words; k++)
-    w->hash = window_mix(w->hash, w->words[w->n_words + k]);
   fli_arg *a = &w->args[w->n_args];
   for (int k = 0; k < e->n_in; k++)
     FLI_TRY(window_operand(w, &in[k], &a[k]));
   for (int k = 0; k < e->n_out; k++)
-    FLI_TRY(
-        window_tensor(w, out[k], out[k]->storage->pending, &a[e->n_in + k]));
-  for (int k = 0; k < n; k++)
-    w->hash = window_hash(w->hash, &a[k]);
+    FLI_TRY(window_tensor(w, out[k], &a[e->n_in + k]));
   w->n_args += (uint32_t)n;
   w->n_words += words;
-  w->n++;
+  window_count(w, w->n++, w->n_words);
   return FL_OK;
+}
+
+/* The storages that a launch has brought before it turned out to be another one
+ * than that of the recording. */
+static void window_forget_new(fli_window *w, uint32_t first) {
+  while (w->n_slots > first) {
+    fl_storage *s = w->slots[--w->n_slots].s;
+    s->window = 0;
+    fli_storage_release(s);
+  }
+}
+
+fl_status fli_window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
+                         const fl_attrs *attrs, const fl_operand *in,
+                         fl_tensor *const *out) {
+  fli_window *w = rt->window;
+  if (rt->profile)
+    FLI_TRY(window_note(w));
+  if (w->n == 0)
+    window_begin(w, d);
+  if (FLI_LIKELY(w->follows)) {
+    uint32_t slots = w->n_slots;
+    if (FLI_LIKELY(window_follows(w, given, attrs, in, out)))
+      return FL_OK;
+    window_forget_new(w, slots);
+    window_leaves(w);
+  }
+  if (w->n == WINDOW_MOST || window_unordered(w, given, in, out)) {
+    FLI_TRY(fli_window_flush(rt));
+    return fli_window_add(rt, d, given, attrs, in, out);
+  }
+  return window_append(w, given, attrs, in, out);
 }
 
 /* Before a launch that cannot wait the window is flushed, and the launch's
@@ -212,7 +345,7 @@ bool fli_window_takes(fl_runtime *rt, fl_device d, const fli_entry *e,
                       const fl_attrs *attrs, const fl_operand *in,
                       fl_tensor *const *out, fl_status *s) {
   if (window_fits(rt, d, e, in, out)) {
-    *s = window_add(rt, d, e, attrs, in, out);
+    *s = fli_window_add(rt, d, e, attrs, in, out);
     return true;
   }
   *s = fli_window_flush(rt);
@@ -389,7 +522,7 @@ static fl_status window_captured(const fli_window *w) {
 
 /* On a device with several streams the window's one waits for the blocks that
  * it uses. */
-static fl_status window_follows(const fli_window *w) {
+static fl_status window_order(const fli_window *w) {
   if (!(fli_backend(w->rt, w->device)->flags & FL_BACKEND_ASYNC))
     return FL_OK;
   for (uint32_t k = 0; k < w->n_slots; k++)
@@ -401,7 +534,7 @@ static fl_status window_follows(const fli_window *w) {
 static fl_status window_launch(fli_window *w) {
   fl_status s;
   if (w->rt->watch & FLI_WATCH_STREAMS)
-    FLI_TRY(window_follows(w));
+    FLI_TRY(window_order(w));
   if (w->rt->capture)
     FLI_TRY(window_captured(w));
   for (uint32_t k = 0; k < w->n_slots; k++)
@@ -424,6 +557,11 @@ fl_status fli_window_flush(fl_runtime *rt) {
   if (!w || w->flushing || w->n == 0)
     return FL_OK;
   w->flushing = true;
+  if (w->follows && w->n < w->next.n)
+    window_leaves(w);
+  if (w->follows)
+    w->hash = w->next.hash;
+  w->next.id = 0;
   fl_status s = window_launch(w);
   char *message = NULL;
   if (s) /* releasing may say something else */
@@ -432,7 +570,7 @@ fl_status fli_window_flush(fl_runtime *rt) {
     window_forget(w, k);
   w->n = w->n_args = w->n_words = w->n_slots = 0;
   w->epoch = ++rt->epochs;
-  w->flushing = false;
+  w->flushing = w->follows = false;
   if (w->step) { /* of a launch that was refused */
     fli_mfree(w->step);
     w->step = NULL;
@@ -461,6 +599,7 @@ fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner,
   }
   w->owner = owner;
   w->of_owner = of_owner;
+  w->next.id = 0;
   *of_owner = w;
   w->epoch = ++rt->epochs;
   w->depth = 1;
@@ -497,8 +636,6 @@ void fli_window_free(fl_runtime *rt) {
   fli_mfree(w);
 }
 
-/* While a window is open, calls do not take the fast path (flat.c). */
 bool fli_mode_window(fl_runtime *rt, const fl_call *c, fl_status *status) {
-  (void)rt, (void)c, (void)status;
-  return false;
+  return c->op->flat && !rt->window->flushing && fli_flat_wait(rt, c, status);
 }

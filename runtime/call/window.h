@@ -49,6 +49,15 @@ static inline bool fli_slot_held(const fli_slot *s) {
   return atomic_load_explicit(&s->s->rc, memory_order_acquire) > 1;
 }
 
+/* The launches of an earlier window, in arrays that its owner keeps. */
+typedef struct fli_recording {
+  uint64_t id, hash; /* id: no other recording has it; 0: there is none */
+  uint32_t n, n_args, n_words, n_slots;
+  const fli_entry *entries;
+  const fli_arg *args;
+  const uint64_t *words;
+} fli_recording;
+
 struct fli_plan;
 
 /* Launches [done, n) wait. */
@@ -73,6 +82,9 @@ typedef struct fli_window {
   fli_again *again;      /* launches change a graph; else NULL */
   int depth;             /* of compiled functions that are open */
   bool flushing;
+  fli_recording next; /* the window that is likely to come, set by the owner */
+  uint64_t has;       /* id of the recording that the arrays are equal to */
+  bool follows; /* the launches so far are those of `next`; without a hash */
 } fli_window;
 
 /* Grows an array, *(void **)array, to `need` elements of `size` bytes. */
@@ -84,6 +96,13 @@ bool fli_window_room(fl_runtime *rt, void *array, uint32_t *room, uint32_t need,
 bool fli_window_takes(fl_runtime *rt, fl_device d, const fli_entry *e,
                       const fl_attrs *attrs, const fl_operand *in,
                       fl_tensor *const *out, fl_status *s);
+/* For a call of `flat` shape (flat.c): whether its launch may wait, before its
+ * result exists; and the launch, which then waits. */
+bool fli_window_waits(fl_runtime *rt, fl_device d, const fli_entry *e,
+                      const fl_operand *in);
+fl_status fli_window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
+                         const fl_attrs *attrs, const fl_operand *in,
+                         fl_tensor *const *out);
 /* Runs the waiting launches; the window is empty afterwards. */
 fl_status fli_window_flush(fl_runtime *rt);
 /* Finds the launches that must run: those that write a slot that is `needed` (a

@@ -20,9 +20,18 @@ static bool same_entry(const fli_entry *a, const fli_entry *b) {
          a->attrs == b->attrs;
 }
 
+static bool same_made(const fli_plan *p, const fli_window *w) {
+  for (uint32_t k = 0; k < p->n_slots; k++)
+    if (p->made[k] != w->slots[k].made)
+      return false;
+  return true;
+}
+
 /* Whether p was made for a window with the launches, operands and attributes of
  * w. */
 static bool plan_fits(const fli_plan *p, const fli_window *w) {
+  if (w->has == p->id) /* compared when the launches came */
+    return same_made(p, w);
   if (p->hash != w->hash || p->n != w->n || p->n_args != w->n_args ||
       p->n_words != w->n_words || p->n_slots != w->n_slots ||
       p->device != w->device)
@@ -33,10 +42,9 @@ static bool plan_fits(const fli_plan *p, const fli_window *w) {
   for (uint32_t k = 0; k < p->n_args; k++)
     if (!fli_same_region(&p->args[k], &w->args[k]))
       return false;
-  for (uint32_t k = 0; k < p->n_slots; k++)
-    if (p->made[k] != w->slots[k].made)
-      return false;
-  return memcmp(p->words, w->words, p->n_words * sizeof *p->words) == 0;
+  return same_made(p, w) &&
+
+         memcmp(p->words, w->words, p->n_words * sizeof *p->words) == 0;
 }
 
 void fli_plan_unbuild(fli_plan *p) {
@@ -112,7 +120,8 @@ fli_plan *fli_plan_new(const fli_window *w) {
   fli_plan *p = fli_malloc(rt, sizeof *p);
   if (!p)
     return NULL;
-  *p = (fli_plan){.hash = w->hash,
+  *p = (fli_plan){.id = ++rt->recordings,
+                  .hash = w->hash,
                   .device = w->device,
                   .n = w->n,
                   .n_args = w->n_args,
@@ -136,6 +145,15 @@ fli_plan *fli_plan_new(const fli_window *w) {
   return p;
 }
 
+/* p is about to be freed. */
+static void plan_expect_not(fl_compiled *c, const fli_plan *p) {
+  for (int k = 0; k < c->n_plans; k++)
+    if (c->plans[k]->next == p)
+      c->plans[k]->next = NULL;
+  c->start = c->start == p ? NULL : c->start;
+  c->last = c->last == p ? NULL : c->last;
+}
+
 /* The plan for windows like w; a new one takes the place of the least recently
  * used. */
 static fli_plan *plan_of(fl_compiled *c, const fli_window *w) {
@@ -152,10 +170,25 @@ static fli_plan *plan_of(fl_compiled *c, const fli_window *w) {
   if (c->n_plans < FLI_PLANS)
     c->plans[c->n_plans++] = p;
   else {
+    plan_expect_not(c, c->plans[oldest]);
     fli_plan_free(c->plans[oldest]);
     c->plans[oldest] = p;
   }
   return p;
+}
+
+static void window_expect(fli_window *w, const fli_plan *p) {
+  w->next = (fli_recording){0};
+  if (p)
+    w->next = (fli_recording){.id = p->id,
+                              .hash = p->hash,
+                              .n = p->n,
+                              .n_args = p->n_args,
+                              .n_words = p->n_words,
+                              .n_slots = p->n_slots,
+                              .entries = p->entries,
+                              .args = p->args,
+                              .words = p->words};
 }
 
 /* --- running --- */
@@ -219,6 +252,13 @@ static fl_status plan_move(fli_window *w, const fli_plan *p) {
     memcpy(a->stride, p->moved[i].stride, sizeof a->stride);
   }
   return fli_plan_extend(w, p);
+}
+
+/* The operands are again where the window has them. */
+static void plan_move_back(fli_window *w, const fli_plan *p) {
+  for (uint32_t i = 0; i < p->n_moved; i++)
+    if (p->moved[i].arg < p->n_args) /* not of a launch that runs again */
+      w->args[p->moved[i].arg] = p->args[p->moved[i].arg];
 }
 
 fl_status fli_plan_run(fli_window *w, const fli_plan *p) {
@@ -322,8 +362,7 @@ static void trial_end(fl_compiled *c) {
  * now: what is held is less. The window runs without a plan, which needs less
  * at once; the plan is made anew, or given up. */
 static void plan_starves(fli_plan *p, fli_window *w) {
-  for (uint32_t k = 0; k < p->n_moved; k++)
-    w->args[p->moved[k].arg] = p->args[p->moved[k].arg];
+  plan_move_back(w, p);
   for (uint32_t k = 0; k < w->n_slots; k++)
     p->held[k] = w->slots[k].held = fli_slot_held(&w->slots[k]);
   fli_plan_unbuild(p);
@@ -337,6 +376,9 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   if (!p)
     return false; /* no memory for it: without a plan, then */
   p->turn = c->runs;
+  *(c->last ? &c->last->next : &c->start) = p;
+  c->last = p;
+  window_expect(w, p->next);
   plan_holds(p, w);
   if (p->seen++ == 0 && !c->first) {
     if (++c->missed >= MISSES)
@@ -365,6 +407,7 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
     plan_starves(p, w);
     return false;
   }
+  plan_move_back(w, p);
   c->planned++;
   trial_sees(c, w);
   return true;
@@ -405,7 +448,14 @@ fl_status fl_compiled_begin(fl_compiled *c) {
   FLI_NEED(c, "c");
   FLI_TRY(fli_check_owner(c->rt));
   trial_begin(c);
-  return c->trial.plain ? FL_OK : fli_window_open(c->rt, c, &c->window);
+  if (c->trial.plain)
+    return FL_OK;
+  FLI_TRY(fli_window_open(c->rt, c, &c->window));
+  if (c->window && c->window->depth == 1) {
+    c->last = NULL;
+    window_expect(c->window, c->start);
+  }
+  return FL_OK;
 }
 
 fl_status fl_compiled_end(fl_compiled *c) {

@@ -61,7 +61,7 @@ typedef struct fli_repeat { /* a launch that runs a second time (repeat.c) */
 } fli_repeat;
 
 typedef struct fli_plan {
-  uint64_t hash;
+  uint64_t id, hash;
   fl_device device;
   uint32_t n, n_args, n_words, n_slots;
   fli_entry *entries; /* one block with all that follows */
@@ -93,6 +93,7 @@ typedef struct fli_plan {
   struct fli_replay *replay; /* its graphs (replay.c), NULL: none */
   int warm;                  /* runs that might have been a graph's */
   bool plain;                /* a graph would not pay */
+  struct fli_plan *next;     /* for the window that came after it last time */
 } fli_plan;
 
 #define FLI_PLANS 32 /* that a compiled function remembers */
@@ -112,6 +113,7 @@ struct fl_compiled {
   } trial;
   int n_plans;
   fli_plan *plans[FLI_PLANS];
+  fli_plan *start, *last; /* for a call's first window; for this call's last */
   uint64_t runs, planned, missed; /* windows; by a plan; without, in a row */
   uint64_t replayed;              /* by a graph */
 };
