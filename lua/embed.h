@@ -3,16 +3,20 @@
 #ifndef FLL_EMBED_H
 #define FLL_EMBED_H
 
+#include <lua.h>
 #include <stddef.h>
 
 typedef struct fll_module {
   const char *name; /* for require: "flare.nn.linear" */
   const char *file; /* below its folder: "flare/nn/linear.lua" */
-  const char *text;
-  size_t size;
+  const char *text; /* compressed if packed < size */
+  size_t size, packed;
 } fll_module;
 
-extern const fll_module fll_stdlib[];         /* stdlib/, in libflarelua */
+/* Pushes the text of a module. */
+void fll_push_text(lua_State *L, const fll_module *m);
+
+extern const fll_module fll_stdlib[]; /* stdlib/, in libflarelua; compressed */
 extern const fll_module flare_repl_modules[]; /* repl/, in the program */
 
 #endif

@@ -17,7 +17,8 @@ static int load_embedded(lua_State *L) {
     file += sizeof folder - 1;
   lua_settop(L, 1);
   const char *chunk = lua_pushfstring(L, "@<flare>/%s", file);
-  if (luaL_loadbufferx(L, m->text, m->size, chunk, "t") != LUA_OK)
+  fll_push_text(L, m);
+  if (luaL_loadbufferx(L, lua_tostring(L, -1), m->size, chunk, "t") != LUA_OK)
     return lua_error(L);
   lua_pushvalue(L, 1);
   lua_pushstring(L, chunk + 1);
@@ -31,7 +32,7 @@ int fll_source(lua_State *L) {
   const char *file = luaL_checkstring(L, 1);
   for (const fll_module *m = fll_stdlib; m->name; m++)
     if (strcmp(m->file, file) == 0) {
-      lua_pushlstring(L, m->text, m->size);
+      fll_push_text(L, m);
       return 1;
     }
   lua_pushnil(L);

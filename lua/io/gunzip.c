@@ -1,5 +1,6 @@
 /* Reading .gz files, through zlib: all members one after the other, into one
  * string, up to a limit. */
+#include "../embed.h"
 #include "file.h"
 
 #include <errno.h>
@@ -89,4 +90,23 @@ int fll_gunzip(lua_State *L) {
   fll_emptybox(g.out);
   fll_emptybox(z);
   return 1;
+}
+
+/* A text that was compressed at build time. */
+void fll_push_text(lua_State *L, const fll_module *m) {
+  luaL_Buffer b;
+  if (m->packed >= m->size) {
+    lua_pushlstring(L, m->text, m->size);
+    return;
+  }
+  z_stream z = {.next_in = (unsigned char *)(uintptr_t)m->text,
+                .avail_in = (uInt)m->packed,
+                .avail_out = (uInt)m->size};
+  z.next_out = (unsigned char *)luaL_buffinitsize(L, &b, m->size);
+  bool done = inflateInit2(&z, 15 + 16) == Z_OK; /* as in a .gz file */
+  done = done && inflate(&z, Z_FINISH) == Z_STREAM_END;
+  inflateEnd(&z);
+  if (!done)
+    luaL_error(L, "out of memory: the text of %s", m->file);
+  luaL_pushresultsize(&b, m->size);
 }
