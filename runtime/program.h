@@ -62,7 +62,11 @@ typedef enum fl_reduction {
   FL_REDUCE_SUM,
   FL_REDUCE_PROD,
   FL_REDUCE_MAX, /* NaN if any is */
-  FL_REDUCE_MIN
+  FL_REDUCE_MIN,
+  /* of tiles alone (tile.h), of floats: */
+  FL_REDUCE_MEAN,
+  FL_REDUCE_DEVIATION, /* the sum of squared differences from the mean */
+  FL_REDUCTIONS
 } fl_reduction;
 
 /* With a reduction there is one result, and the launch has the attributes of

@@ -16,7 +16,9 @@
  * An element of memory that a store writes may also be loaded, through an equal
  * form: every load comes before the store. No other load reads what any store
  * writes, so a backend may go through rows and elements in any order. Sums of
- * F32 are accumulated at least in F32, in several partial sums. */
+ * F32 are accumulated at least in F32, in several partial sums. The mean and
+ * the deviation of one source are found together, in one pass over it, from
+ * those of parts, and lose no digits where the mean is far from 0. */
 #ifndef FL_TILE_H
 #define FL_TILE_H
 

@@ -19,7 +19,7 @@ typedef struct nest { /* one launch, the same for all threads */
   int first, values;
   int64_t out_size[FL_TILE_STORES];
   int phase;        /* in segments: which one runs */
-  fl_acc *partials; /* of every chunk and segment: n_reduce * width */
+  fl_acc *partials; /* of every chunk and segment: n_acc * width */
 } nest;
 
 typedef struct nest_run { /* a thread's place in it */
@@ -28,7 +28,7 @@ typedef struct nest_run { /* a thread's place in it */
   int64_t count[4]; /* elements of what varies with P, Q, both */
   int64_t done;     /* elements of the chunk before it */
   const void *value[2 * FL_PROGRAM_VALUES];
-  fl_acc *acc; /* n_reduce * width */
+  fl_acc *acc; /* n_acc * width */
   char *part;  /* sums of columns in their own type, not in acc yet */
   int64_t parted[FL_TILE_LEAVES]; /* rows in them */
   char *slots, *rows, *spare, *kept;
@@ -266,6 +266,10 @@ static fl_nest_fold fold_of(const fl_nest_reduction *x) {
   return FL_CPU(nest_fold)(x->reduction, (fl_dtype)x->type);
 }
 
+static fl_acc *acc_of(const fl_nest_plan *n, int k, fl_acc *acc) {
+  return acc + n->reduce[k].acc * n->width;
+}
+
 /* Columns that have been summed in their own type go on in a wider one, before
  * they have summed so much that they lose digits. */
 static void flush_part(nest_run *r, int k) {
@@ -273,7 +277,7 @@ static void flush_part(nest_run *r, int k) {
   void *part = r->part + (size_t)k * n->row_room;
   if (!r->parted[k])
     return;
-  fold_of (&n->reduce[k])(1, 1, n->width, r->acc + k * n->width, part);
+  fold_of (&n->reduce[k])(1, 1, n->width, acc_of(n, k, r->acc), part);
   r->parted[k] = 0;
 }
 
@@ -311,14 +315,15 @@ static void reduce_rows(nest_run *r, const fl_nest_step *s, const char *from) {
   else
     typed->rows[x->reduction](r->pn, r->qn, to, from, pitch);
   if (!x->direct)
-    fold_of(x)(1, 1, r->pn, r->acc + k * n->width, to);
+    fold_of(x)(1, 1, r->pn, acc_of(n, k, r->acc), to);
 }
 
 static void run_reduce(nest_run *r, const fl_nest_step *s) {
   const fl_nest_plan *n = r->e->n;
   const fl_nest_reduction *x = &n->reduce[s->what];
   const char *from = r->value[s->in[0]];
-  fl_acc *to = r->acc + s->what * n->width;
+  fl_acc *to = acc_of(n, s->what, r->acc);
+  int cells = fl_nest_moments(x->reduction) ? FL_NEST_MOMENTS : 1;
   if (x->typed) {
     if (n->across)
       reduce_columns(r, s, from);
@@ -330,7 +335,7 @@ static void run_reduce(nest_run *r, const fl_nest_step *s) {
   if (s->in_pitch[0])
     for (int64_t p = 0; p < r->pn; p++, from += s->in_pitch[0])
       fold(1, n->across ? 1 : r->qn, n->across ? r->qn : 1,
-           to + (n->across ? 0 : p), from);
+           to + (n->across ? 0 : p * cells), from);
   else if (n->across)
     fold(1, r->pn, r->qn, to, from);
   else
@@ -382,7 +387,7 @@ static void nest_start(nest_run *r, const nest *e, char *cache) {
   r->spare = r->slots + (size_t)n->slots * n->room;
   r->rows = r->spare + n->room;
   r->acc = (fl_acc *)(void *)(r->rows + (size_t)n->rows * n->row_room);
-  r->part = r->rows + (size_t)(n->rows + n->n_reduce) * n->row_room;
+  r->part = r->rows + (size_t)(n->rows + n->n_acc) * n->row_room;
   r->kept = cache;
   r->kept_room = (size_t)(n->passes * n->bp * n->bq);
   for (int k = 0; k < n->n_reduce; k++) {
@@ -476,24 +481,45 @@ static void clear_acc(const nest *e, int phase, fl_acc *acc) {
   const fl_nest_plan *n = e->n;
   for (int k = 0; k < n->n_reduce && !n->all_direct; k++) {
     const fl_nest_reduction *x = &n->reduce[k];
+    int64_t cells = fl_nest_moments(x->reduction) ? FL_NEST_MOMENTS : 1;
     if (!x->direct && x->phase == phase + 1)
-      for (int64_t i = 0; i < n->width; i++)
-        acc[k * n->width + i] = x->first;
+      for (int64_t i = 0; i < cells * n->width; i++)
+        acc_of(n, k, acc)[i] = x->first;
   }
 }
 
+/* Moment `which` of n rows as values of a leaf. */
+static void take_moment(nest_run *r, const fl_nest_reduction *x, int leaf,
+                        int64_t n, const fl_acc *acc) {
+  const fl_nest_plan *plan = r->e->n;
+  int which = r->e->t->leaves[leaf].reduction == FL_REDUCE_MEAN ? 1 : 2;
+  char *to = r->rows + (size_t)plan->row_slot[leaf] * plan->row_room;
+  for (int64_t i = 0; i < n; i++)
+    if (x->to == FL_F64)
+      ((double *)(void *)to)[i] = acc[FL_NEST_MOMENTS * i + which].f;
+    else
+      ((float *)(void *)to)[i] = (float)acc[FL_NEST_MOMENTS * i + which].f;
+  r->value[leaf] = to;
+}
+
 /* The reductions that this phase begins with become values. */
-static void take_acc(nest_run *r, int phase, const fl_acc *acc) {
+static void take_acc(nest_run *r, int phase, fl_acc *acc) {
   const fl_nest_plan *n = r->e->n;
   for (int k = 0; k < n->n_reduce && !n->all_direct; k++) {
     const fl_nest_reduction *x = &n->reduce[k];
     if (x->direct || x->phase != phase)
       continue;
+    int64_t rows = n->across ? r->qn : r->pn;
+    if (fl_nest_moments(x->reduction)) {
+      take_moment(r, x, x->leaf, rows, acc_of(n, k, acc));
+      if (x->twin >= 0)
+        take_moment(r, x, x->twin, rows, acc_of(n, k, acc));
+      continue;
+    }
     char *to = direct_place(r, x);
     FL_CPU(convert)
-    (n->across ? r->qn : r->pn, (fl_dtype)x->to, to,
-     fl_dtype_is_float((fl_dtype)x->type) ? FL_F64 : FL_I64,
-     acc + k * n->width);
+    (rows, (fl_dtype)x->to, to,
+     fl_dtype_is_float((fl_dtype)x->type) ? FL_F64 : FL_I64, acc_of(n, k, acc));
     r->value[x->leaf] = to;
   }
 }
@@ -562,7 +588,7 @@ static void whole_chunks(void *context, int64_t begin, int64_t end) {
 
 static fl_acc *partial_of(const nest *e, int64_t chunk, int64_t segment) {
   return e->partials +
-         (chunk * e->n->segments + segment) * (e->n->n_reduce * e->n->width);
+         (chunk * e->n->segments + segment) * (e->n->n_acc * e->n->width);
 }
 
 /* Everything that a chunk has once its phases before are reduced. */
@@ -588,8 +614,9 @@ static void some_segments(void *context, int64_t begin, int64_t end) {
     run_blocks(&r, e->phase, from, to < n->passes ? to : n->passes);
     for (int k = 0; k < n->n_reduce; k++)
       if (n->reduce[k].phase == e->phase + 1)
-        memcpy(acc + k * n->width, r.acc + k * n->width,
-               (size_t)n->width * sizeof *acc);
+        memcpy(acc_of(n, k, acc), acc_of(n, k, r.acc),
+               (size_t)((n->reduce[k + 1].acc - n->reduce[k].acc) * n->width) *
+                   sizeof *acc);
   }
 }
 
@@ -601,10 +628,14 @@ static void combine_segments(const nest *e) {
       const fl_nest_reduction *x = &n->reduce[k];
       fl_nest_fold fold = FL_CPU(nest_fold)(
           x->reduction, fl_dtype_is_float((fl_dtype)x->type) ? FL_F64 : FL_I64);
-      if (n->reduce[k].phase == e->phase + 1)
-        for (int64_t s = 1; s < n->segments; s++)
-          fold(1, 1, n->width, partial_of(e, chunk, 0) + k * n->width,
-               partial_of(e, chunk, s) + k * n->width);
+      for (int64_t s = 1; s < n->segments && x->phase == e->phase + 1; s++) {
+        fl_acc *to = acc_of(n, k, partial_of(e, chunk, 0)),
+               *from = acc_of(n, k, partial_of(e, chunk, s));
+        if (fl_nest_moments(x->reduction))
+          FL_CPU(nest_join_moments)(n->width, to, from);
+        else
+          fold(1, 1, n->width, to, from);
+      }
     }
 }
 
@@ -613,7 +644,7 @@ static fl_status in_segments(nest *e) {
   int64_t tasks = n->chunks * n->segments;
   if (n->n_reduce &&
       !(e->partials = fl_scratch_get(
-            e->l, (size_t)(tasks * n->n_reduce * n->width) * sizeof(fl_acc))))
+            e->l, (size_t)(tasks * n->n_acc * n->width) * sizeof(fl_acc))))
     return FL_ENOMEM;
   for (e->phase = 0; e->phase < n->phases; e->phase++) {
     if (n->block[e->phase].begin == n->block[e->phase].end)

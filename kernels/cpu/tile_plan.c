@@ -366,7 +366,7 @@ static int phase_of_store(const maker *m, int k) {
 static bool is_typed(const maker *m, int k) {
   const fl_leaf *x = &m->t->leaves[m->n->reduce[k].leaf];
   return fl_dtype_is_float(fl_program_type(m->p, m->p->out[x->source])) &&
-         x->reduction != FL_REDUCE_PROD;
+         x->reduction != FL_REDUCE_PROD && !fl_nest_moments(x->reduction);
 }
 
 /* Whether a reduction is a sum of products that nothing else reads. */
@@ -442,6 +442,22 @@ static void use_value(maker *m, int v) {
   }
 }
 
+/* Whether an earlier reduction gives leaf x too, as the mean and the deviation
+ * of one value do; notes it there. */
+static bool is_twin(maker *m, int x) {
+  const fl_leaf *leaf = &m->t->leaves[x];
+  for (int k = 0; k < m->n->n_reduce && fl_nest_moments(leaf->reduction); k++) {
+    fl_nest_reduction *to = &m->n->reduce[k];
+    const fl_leaf *of = &m->t->leaves[to->leaf];
+    if (!fl_nest_moments(of->reduction) ||
+        m->p->out[of->source] != m->p->out[leaf->source])
+      continue;
+    to->twin = (int16_t)x;
+    return true;
+  }
+  return false;
+}
+
 static void find_constants(maker *m) {
   fl_nest_plan *n = m->n;
   for (int k = 0; k < m->p->n_const; k++) {
@@ -457,13 +473,16 @@ static void find_constants(maker *m) {
   for (int k = 0; k < m->t->n_stores; k++)
     use_value(m, m->p->out[m->t->stores[k].value]);
   for (int x = 0; x < m->p->n_in; x++)
-    if (is_reduce(m, x) && m->uses[x])
+    if (is_reduce(m, x) && m->uses[x] && !is_twin(m, x)) {
+      n->reduce[n->n_reduce].twin = -1;
       n->reduce[n->n_reduce++].leaf = (uint8_t)x;
+    }
 }
 
 static void find_reductions(maker *m) {
   fl_nest_plan *n = m->n;
   n->all_direct = true;
+  n->n_acc = 0;
   for (int k = 0; k < n->n_reduce; k++) {
     fl_nest_reduction *x = &n->reduce[k];
     const fl_leaf *leaf = &m->t->leaves[x->leaf];
@@ -476,7 +495,10 @@ static void find_reductions(maker *m) {
     x->direct = x->typed && x->to == x->type && m->whole;
     x->first = FL_CPU(nest_first)(x->reduction, type);
     n->all_direct = n->all_direct && x->direct;
+    x->acc = n->n_acc;
+    n->n_acc += fl_nest_moments(x->reduction) ? FL_NEST_MOMENTS : 1;
   }
+  n->reduce[n->n_reduce].acc = n->n_acc;
 }
 
 static void plan_blocks(maker *m, int64_t most) {
@@ -498,7 +520,7 @@ static void plan_blocks(maker *m, int64_t most) {
   n->room = ((size_t)(n->bp * n->bq) * n->wide + 63) / 64 * 64;
   n->row_room = ((size_t)n->width * 8 + 63) / 64 * 64;
   n->arena = (size_t)(n->slots + 1) * n->room + n->room +
-             (size_t)(n->rows + 2 * n->n_reduce) * n->row_room;
+             (size_t)(n->rows + n->n_acc + n->n_reduce) * n->row_room;
   n->cache = m->cached * (size_t)(n->passes * n->bp * n->bq);
 }
 

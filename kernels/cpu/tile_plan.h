@@ -77,6 +77,8 @@ typedef union fl_acc { /* accumulators: int64_t for integers */
 typedef struct fl_nest_reduction {
   uint8_t leaf, phase, reduction;
   uint8_t type, to; /* of what it reduces, of its own value */
+  int16_t twin;     /* the leaf with the other moment of its source; -1 */
+  int acc;          /* its first accumulator, in rows of a chunk */
   bool typed;       /* in the type of its values */
   bool direct;      /* of one block, into the leaf's own buffer */
   fl_acc first;
@@ -98,15 +100,15 @@ typedef struct fl_nest_plan {
   int64_t row_tiles;             /* blocks along Q */
   int64_t segments, segment;     /* passes are cut, if segments > 1 */
   uint32_t cycles;               /* that a chunk took, at least; 0: not known */
-  int phases, n_reduce, n_steps;
-  int slots, rows;             /* buffers of blocks, of chunks */
-  size_t wide, room, row_room; /* bytes of an element, of a buffer */
-  size_t arena, cache;         /* bytes of all buffers, of values kept */
-  fl_nest_list once;           /* what does not vary */
+  int phases, n_reduce, n_acc, n_steps; /* n_acc: for each row of a chunk */
+  int slots, rows;                      /* buffers of blocks, of chunks */
+  size_t wide, room, row_room;          /* bytes of an element, of a buffer */
+  size_t arena, cache; /* bytes of all buffers, of values kept */
+  fl_nest_list once;   /* what does not vary */
   fl_nest_list row[FL_NEST_PHASES], block[FL_NEST_PHASES], last;
   uint8_t phase[FL_PROGRAM_VALUES], vary[FL_PROGRAM_VALUES];
   int16_t row_slot[FL_PROGRAM_VALUES];
-  fl_nest_reduction reduce[FL_TILE_LEAVES];
+  fl_nest_reduction reduce[FL_TILE_LEAVES + 1]; /* the last: acc alone */
   bool all_direct; /* no reduction needs an accumulator */
   fl_nest_place leaf[FL_TILE_LEAVES], store[FL_TILE_STORES];
   uint64_t over[FL_TILE_STORES];    /* leaves that lie where it writes */
@@ -132,6 +134,15 @@ fl_status FL_CPU(nest_parts)(const fl_launch *l, const uint64_t *over,
 
 /* --- tile_reduce.c: accumulators are double, or int64_t for integers --- */
 
+/* Of the mean or the deviation: how many values, their mean, and the sum of
+ * squared differences from it. */
+#define FL_NEST_MOMENTS 3
+static inline bool fl_nest_moments(int reduction) {
+  return reduction >= FL_REDUCE_MEAN;
+}
+/* Joins n of them with as many others. */
+void FL_CPU(nest_join_moments)(int64_t n, fl_acc *to, const fl_acc *from);
+
 /* groups of rows x width values, each into `width` accumulators. */
 typedef void (*fl_nest_fold)(int64_t groups, int64_t rows, int64_t width,
                              fl_acc *to, const void *from);
@@ -143,10 +154,11 @@ fl_acc FL_CPU(nest_first)(int reduction, fl_dtype type);
 typedef struct fl_nest_typed { /* by fl_reduction; NULL: none */
   /* of `rows` rows of n values, at most FL_NEST_ROW, `pitch` bytes apart: one
    * result each */
-  void (*rows[5])(int64_t rows, int64_t n, void *to, const void *from,
-                  int64_t pitch);
+  void (*rows[FL_REDUCTIONS])(int64_t rows, int64_t n, void *to,
+                              const void *from, int64_t pitch);
   /* `rows` rows, packed, into `width` accumulators */
-  void (*columns[5])(int64_t rows, int64_t width, void *to, const void *from);
+  void (*columns[FL_REDUCTIONS])(int64_t rows, int64_t width, void *to,
+                                 const void *from);
   /* sums of products */
   void (*dot)(int64_t rows, int64_t n, void *to, const void *from,
               int64_t pitch, const void *by, int64_t by_pitch);

@@ -426,10 +426,10 @@ static void plan_join(tile_plan *p) {
 }
 
 static char *text_make(tile_plan *p, int k) {
-  int reductions = 0;
+  int cells = 0;
   char head[120];
   for (int i = 0; i < p->t->body->n_in; i++)
-    reductions += p->t->leaves[i].kind == FL_LEAF_REDUCE;
+    cells += flc_tile_cells(p, i);
   bool once = head_last(p, k) && !p->writes_inner;
   tile_plan as = *p;
   if (once && p->kernels > 1)
@@ -437,10 +437,10 @@ static char *text_make(tile_plan *p, int k) {
   snprintf(head, sizeof head, "//%llu %d %d %d %llu\n",
            (unsigned long long)plan_blocks(p), once ? 1 : p->segments,
            p->lanes * p->groups, p->kernels,
-           p->kernels > 1 ? (unsigned long long)reductions *
-                                (unsigned long long)p->segments *
-                                (unsigned long long)p->rows * 8
-                          : 0ULL);
+           p->kernels > 1
+               ? (unsigned long long)cells * (unsigned long long)p->segments *
+                     (unsigned long long)p->rows * 8
+               : 0ULL);
   char *text = flc_tile_text(p, k, head);
   *p = as;
   return text;

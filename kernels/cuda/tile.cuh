@@ -125,7 +125,73 @@ template <int R, class A> A tile_join(A a, A v) {
          : R == 3 ? (v > a || v != v ? v : a)
                   : (v < a || v != v ? v : a);
 }
-/* Over N threads side by side, a power of two up to 32; in each of them. */
+
+/* The mean and the deviation of n elements, as sums of their differences from
+ * `at` and of the squares of these, which lose digits only if `at` is many
+ * times as far from the mean as most elements are. So it is first an element,
+ * and the mean before sums are joined. */
+template <class T> struct tile_moments {
+  T n, at, sum, square;
+};
+template <class T> tile_moments<T> tile_moved(tile_moments<T> a, T at) {
+  const T d = at - a.at;
+  return {a.n, at, a.sum - a.n * d, a.square - d * (2 * a.sum - a.n * d)};
+}
+template <class T> tile_moments<T> tile_settled(tile_moments<T> a) {
+  return a.n > 0 ? tile_moved(a, a.at + a.sum / a.n) : a;
+}
+template <class T> T tile_mean(tile_moments<T> a) {
+  return a.at + a.sum / a.n;
+}
+template <class T> T tile_deviation(tile_moments<T> a) {
+  const T q = a.square - a.sum * (a.sum / a.n);
+  return q < 0 ? T(0) : q;
+}
+/* b is settled. */
+template <int R, class T>
+tile_moments<T> tile_join(tile_moments<T> a, tile_moments<T> b) {
+  if (a.n == 0)
+    return b;
+  if (b.n > 0) {
+    b = tile_moved(b, a.at);
+    a.n += b.n;
+    a.sum += b.sum;
+    a.square += b.square;
+  }
+  return a;
+}
+template <class T, int V> void tile_take(tile_moments<T> &a, const T (&x)[V]) {
+  T sum = 0, square = 0;
+  if (a.n == 0)
+    a.at = x[0];
+#pragma unroll
+  for (int j = 0; j < V; j++) {
+    const T d = x[j] - a.at;
+    sum += d;
+    square += d * d;
+  }
+  a.n += V;
+  a.sum += sum;
+  a.square += square;
+}
+template <int R, class T> tile_moments<T> tile_join(tile_moments<T> a, T v) {
+  const T x[1] = {v};
+  tile_take(a, x);
+  return a;
+}
+
+/* Over N threads side by side, a power of two up to 32; in each of them. Of
+ * moments the first thread has some. */
+template <int R, int N, class T> tile_moments<T> tile_lanes(tile_moments<T> a) {
+  a = tile_moved(a, (T)__shfl_sync(0xffffffff, a.at, 0, N));
+#pragma unroll
+  for (int k = N / 2; k > 0; k /= 2) {
+    a.n += __shfl_xor_sync(0xffffffff, a.n, k);
+    a.sum += __shfl_xor_sync(0xffffffff, a.sum, k);
+    a.square += __shfl_xor_sync(0xffffffff, a.square, k);
+  }
+  return tile_settled(a);
+}
 template <int R, int N, class A> A tile_lanes(A a) {
 #pragma unroll
   for (int k = N / 2; k > 0; k /= 2)

@@ -62,6 +62,12 @@ static inline int flc_tile_value(const tile_plan *p, int out) {
   return p->t->body->out[out];
 }
 
+/* Numbers of 8 bytes that leaf k keeps for each part of a row. */
+static inline int flc_tile_cells(const tile_plan *p, int k) {
+  const fl_leaf *x = &p->t->leaves[k];
+  return x->kind != FL_LEAF_REDUCE ? 0 : x->reduction >= FL_REDUCE_MEAN ? 4 : 1;
+}
+
 /* The text of kernel k, to be freed; NULL: out of memory. */
 char *flc_tile_text(tile_plan *p, int k, const char *head);
 

@@ -164,12 +164,12 @@ static fl_reduction reduction_of(const fl_op *op) {
 
 /* sum(x): over the dims that the row with this body reduces. */
 static fl_value parse_reduction(fli_parser *p, const fli_token *name,
-                                const fl_op *op) {
+                                fl_reduction kind) {
   fl_value v = ternary(p), out = fli_none();
   fli_expect(p, ")");
   if (p->status)
     return out;
-  fl_status s = p->g->reduce(p->g->context, reduction_of(op), v, &out);
+  fl_status s = p->g->reduce(p->g->context, kind, v, &out);
   return s ? fli_refused(p, name->at, s) : out;
 }
 
@@ -185,6 +185,10 @@ static fl_value parse_either(fli_parser *p) {
 static fl_value parse_call(fli_parser *p, const fli_token *name) {
   if (p->g->reduce && fli_is(name, "either"))
     return parse_either(p);
+  if (p->g->reduce && fli_is(name, "average"))
+    return parse_reduction(p, name, FL_REDUCE_MEAN);
+  if (p->g->reduce && fli_is(name, "deviation"))
+    return parse_reduction(p, name, FL_REDUCE_DEVIATION);
   const fl_op *op = function_of(p, name);
   fl_value v[3 + FL_MAX_ATTRS];
   fl_attrs attrs;
@@ -192,7 +196,7 @@ static fl_value parse_call(fli_parser *p, const fli_token *name) {
   if (!op)
     return no_function(p, name);
   if (p->g->reduce && op->marks & FLI_MARK_REDUCES)
-    return parse_reduction(p, name, op);
+    return parse_reduction(p, name, reduction_of(op));
   if (!is_elementwise(op))
     return fli_bad(
         p, name->at,

@@ -224,6 +224,23 @@ static int64_t place_of(const fl_tile *t, const fl_form *at, int64_t element) {
   return where;
 }
 
+/* The mean, or the sum of squared differences from it. */
+static double moment_of(reference *r, const cell *v, fl_reduction which,
+                        fl_dtype type) {
+  double mean = 0, square = 0, size = 0;
+  for (int64_t k = 0; k < r->group; k++) {
+    mean += v[k].f / (double)r->group;
+    size += fabs(v[k].f) / (double)r->group;
+  }
+  if (which == FL_REDUCE_MEAN)
+    return disturb(r, type, mean, size);
+  for (int64_t k = 0; k < r->group; k++) {
+    double d = disturb(r, type, v[k].f, 0) - mean;
+    square += d * d;
+  }
+  return disturb(r, type, square, 0);
+}
+
 static void reduce_cells(reference *r, const fl_leaf *x, int leaf) {
   const fl_program *p = r->t->body;
   int of = p->out[x->source];
@@ -251,6 +268,8 @@ static void reduce_cells(reference *r, const fl_leaf *x, int leaf) {
                                               : a.i;
       }
     }
+    if (x->reduction >= FL_REDUCE_MEAN)
+      a.f = moment_of(r, &r->value[of][e], x->reduction, from);
     if (x->reduction == FL_REDUCE_SUM && r->disturbed && real(from))
       a.f = disturb(r, from, a.f, size);
     if (x->reduction == FL_REDUCE_PROD && real(from))

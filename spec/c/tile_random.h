@@ -42,6 +42,7 @@ typedef struct sample {
     bool inner;
   } place[8];
   int n_place;
+  known *moments; /* what has only one of its moments yet; NULL */
 } sample;
 
 static uint64_t random_state;
@@ -418,15 +419,20 @@ static void add_cast(sample *s) {
 }
 
 static void add_reduce(sample *s) {
-  static const fl_reduction kinds[] = {FL_REDUCE_SUM, FL_REDUCE_SUM,
-                                       FL_REDUCE_MAX, FL_REDUCE_MIN,
-                                       FL_REDUCE_SUM, FL_REDUCE_PROD};
+  static const fl_reduction kinds[] = {
+      FL_REDUCE_SUM, FL_REDUCE_SUM,  FL_REDUCE_MAX,  FL_REDUCE_MIN,
+      FL_REDUCE_SUM, FL_REDUCE_PROD, FL_REDUCE_MEAN, FL_REDUCE_DEVIATION};
   known *a = chance(80) ? pick(s, is_float) : pick(s, any_value);
-  fl_reduction kind = kinds[below(6)];
+  fl_reduction kind = kinds[below(8)];
+  bool moments = kind >= FL_REDUCE_MEAN;
+  if (moments) /* often both of one value */
+    a = s->moments ? s->moments : pick(s, is_float);
   if (!a || !s->q.n_inner || a->phase >= 3 || s->n > MOST_VALUES - 8)
     return;
-  if (is_float(a) && !a->exact && kind == FL_REDUCE_SUM)
+  if (is_float(a) && !a->exact && (kind == FL_REDUCE_SUM || moments) &&
+      a != s->moments)
     a = tamed(s, a, FLI_OP_tanh);
+  s->moments = moments && s->moments != a ? a : NULL;
   if (is_float(a) && kind == FL_REDUCE_PROD) {
     known *in[] = {tamed(s, a, FLI_OP_sin), number(1.0 / 64)};
     known *more[] = {apply(s, FLI_OP_mul, 2, in), number(1)};
