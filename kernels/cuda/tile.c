@@ -285,6 +285,14 @@ static int loads_together(const tile_plan *p, int64_t steps) {
   return n > steps ? (int)steps : n;
 }
 
+#define RESIDENT 64 /* registers of a thread when two large blocks fit */
+
+/* While one block waits for its sums, another one loads. */
+static void plan_resident(tile_plan *p, int64_t keeps) {
+  if (p->lanes >= 256 && p->lanes <= 512 && keeps <= 192)
+    p->resident = 65536 / (RESIDENT * p->lanes);
+}
+
 /* Threads of a row such that what is kept fits their registers. */
 static void plan_rows(tile_plan *p) {
   int64_t vectors = flc_ceil_div(p->reduced, p->v);
@@ -303,8 +311,10 @@ static void plan_rows(tile_plan *p) {
     int64_t keeps = (int64_t)p->chunks * p->v * bytes;
     if (p->kept && p->chunks <= 64 &&
         (keeps <= 96 || (p->lanes == 512 && keeps <= 192) ||
-         (p->lanes == 1024 && keeps <= 128)))
+         (p->lanes == 1024 && keeps <= 128))) {
+      plan_resident(p, keeps);
       return;
+    }
   }
   p->kept = false;
   p->lanes = vectors < 1024 ? 128 : vectors < 4096 ? 256 : 512;
@@ -368,6 +378,7 @@ static void plan_segments(tile_plan *p, const flc_chip *chip) {
     blocks = plan_blocks(p);
   }
   p->kept = false;
+  p->resident = 0;
   p->chunks = loads_together(p, 8);
   int64_t least = step * p->lanes * p->chunks;
   int64_t segments = (int64_t)chip->processors * 8 / blocks;

@@ -37,8 +37,9 @@ typedef struct tile_plan {
   bool columns, wide;    /* wide: indices do not fit 32 bits */
   bool writes_inner;     /* some store is of elements */
   int v, lanes, groups;
-  int chunks; /* vectors of a thread that are loaded together */
-  bool kept;  /* those are all: values stay in registers between passes */
+  int chunks;   /* vectors of a thread that are loaded together */
+  bool kept;    /* those are all: values stay in registers between passes */
+  int resident; /* blocks that have to fit a multiprocessor; 0: any number */
   uint8_t keep[FL_PROGRAM_VALUES]; /* those */
   int segments;                    /* of a row: blockIdx.y */
   int64_t segment;                 /* elements */

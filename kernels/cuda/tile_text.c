@@ -584,9 +584,9 @@ char *flc_tile_text(tile_plan *p, int k, const char *head) {
   flc_put(&to, "struct tile_args { uint64_t at[%d]; };\n",
           p->t->n_in + p->t->n_out + 1);
   flc_put(&to,
-          "__global__ void __launch_bounds__(%d) tile(const __grid_constant__ "
-          "tile_args a) {\n",
-          p->lanes * p->groups);
+          "__global__ void __launch_bounds__(%d%s%.0d) tile(const "
+          "__grid_constant__ tile_args a) {\n",
+          p->lanes * p->groups, p->resident ? ", " : "", p->resident);
   size_t body = to.n;
   put_kernel(&to, p, k);
   flc_put(&to, "}\n");
