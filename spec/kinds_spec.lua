@@ -91,9 +91,9 @@ describe("a file of another kind", function()
     return zip .. string.pack("<I2I2", #name, 0) .. name .. ("x"):rep(99)
   end
   local cases = {
-    {"x.pt", member "archive/data.pkl", "a PyTorch file", "safetensors.torch.save_file"},
+    {"x.ckpt", member "archive/data.pkl", "a PyTorch file", "flare.io.pt.load(path)"},
     {"x.bin", member "model/data.pkl", "a PyTorch file"},
-    {"old.pt", "\x80\2\x8a\10l\xfc\x9cF\xf9 j\xa8P\x19." .. ("x"):rep(99), "a PyTorch file"},
+    {"old", "\x80\2\x8a\10l\xfc\x9cF\xf9 j\xa8P\x19." .. ("x"):rep(99), "a PyTorch file"},
     {"x.pkl", "\x80\4\x95" .. ("\0"):rep(50), "pickled Python objects"},
     {"x.zip", member "notes.txt", "a zip archive: unpack it first"},
     {"renamed", member "w.npy", "flare.io.npz.load(path) reads it"},
@@ -103,7 +103,7 @@ describe("a file of another kind", function()
     {"notes", "some words of text, and more", "it is text: flare.data.text.load"},
     {"x.json", '{"a": 1, "b": [1, 2]}', "JSON text: flare.core.json.decode"},
     {"x.gz", "\x1f\x8b\8\0" .. ("\0"):rep(40), "compressed by gzip"},
-    {"x.gguf", "GGUF\3\0\0\0" .. ("\0"):rep(40), "a GGUF model"},
+    {"model", "GGUF\3\0\0\0" .. ("\0"):rep(40), "a GGUF model"},
     {"m.onnx", "\8\7\18\7pytorch" .. ("\1"):rep(99), "flare.onnx.load(path) reads it"},
     {"page", "<!DOCTYPE html>\n<html><body>404</body></html>", "an HTML page"},
     {"page2", "\n  <html lang='en'><body>404</body></html>", "an HTML page"},

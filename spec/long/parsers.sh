@@ -16,7 +16,7 @@ if [ -z "${PARSERS_PROGRAM:-}" ]; then
     exit 1
   }
 fi
-parsers='npy npz safetensors idx onnx onnx_tensor checkpoint text json'
+parsers='npy npz safetensors pt mapped_pt gguf t7 idx onnx onnx_tensor checkpoint text json'
 for name in $parsers; do mkdir -p "$keep/$name" "$keep/new/$name"; done
 export program seconds keep
 

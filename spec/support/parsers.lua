@@ -61,6 +61,10 @@ parsers.readers = {
   npy = twice(flare.io.npy.load),
   npz = flare.io.npz.load,
   safetensors = twice(flare.io.safetensors.load),
+  pt = flare.io.pt.load,
+  mapped_pt = function(path) return flare.io.pt.load(path, {map = true}) end,
+  gguf = twice(flare.io.gguf.load),
+  t7 = flare.io.t7.load,
   idx = flare.data.idx.read,
   onnx = run_model,
   onnx_tensor = flare.onnx.load_tensor,
@@ -110,6 +114,10 @@ function parsers.originals(folder)
   list.npz = {core.file.read(path), flare.io.npz.load}
   assert(flare.io.npz.save(path, {a = core.ones(99), b = core.ones(2)}, {compress = true}))
   list["deflated npz"] = {core.file.read(path), flare.io.npz.load}
+  for name, load in pairs{pt = flare.io.pt.load, ["old.pt"] = flare.io.pt.load,
+                          gguf = flare.io.gguf.load, t7 = flare.io.t7.load} do
+    list[name] = {core.file.read("spec/data/files/tree." .. name), load}
+  end
   list["ONNX tensor"] = {write.tensor_file("x", "f32", {2, 2}, {1, 2, 3, 4}),
                          flare.onnx.load_tensor}
   list["ONNX model"] = {onnx_model(), run_model}

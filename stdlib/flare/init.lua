@@ -59,20 +59,28 @@ for name in ("chunk detach numel split t unbind"):gmatch "%S+" do
   end
 end
 
--- The module that reads and writes a file: by its extension .npy or .npz, otherwise io.tree.
+local by_ending = {npy = "npy", npz = "npz", pt = "pt", pth = "pt", gguf = "gguf", t7 = "t7"}
+
+-- The module that reads a file, by its extension, or io.tree.
 local function format_of(path)
-  local ending = type(path) == "string" and path:match "%.(np[yz])$"
-  return require(ending and "flare.io." .. ending or "flare.io.tree")
+  local ending = type(path) == "string" and path:match "%.(%w+)$"
+  return require("flare.io." .. (by_ending[ending] or "tree"))
 end
 
 --- Saves a tree of tables, numbers, strings and tensors to one file, atomically: a tensor if the
 -- path ends in .npy, a table of tensors if it ends in .npz. `flare.load` reads it.
 -- @return true, or nil and a message
 function flare.save(path, tree, ...)
-  return format_of(path).save(path, tree, ...)
+  local format = format_of(path)
+  if not format.save then
+    require("flare.fail")("save: %s files are read, but not written; flare.io.safetensors.save "
+      .. "writes what PyTorch reads", path:match "%.%w+$")
+  end
+  return format.save(path, tree, ...)
 end
 
---- Loads a file that `flare.save` wrote, an .npy or .npz file of NumPy, or a safetensors file.
+--- Loads a file that `flare.save` wrote, an .npy or .npz file of NumPy, a safetensors file, or, by
+-- their extensions, files of PyTorch (.pt, .pth), llama.cpp (.gguf) and Torch7 (.t7).
 -- Checksums are verified.
 -- @return the tree, tensor or table of tensors, or nil and a message
 function flare.load(path)

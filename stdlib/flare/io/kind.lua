@@ -4,15 +4,15 @@ local M = {}
 
 M.BYTES = 512 -- as many as M.describe needs
 
-local PYTORCH = "a PyTorch file (pickled Python objects), which flare does not read: in Python, "
-  .. "safetensors.torch.save_file(model.state_dict(), path) writes one that it reads"
+local PYTORCH = "a PyTorch file (pickled Python objects): flare.io.pt.load(path) reads tensors, "
+  .. "and refuses the rest"
 
 -- Beginnings of files, and what they are.
 local magics = {
   {"\x93NUMPY", "a NumPy array: flare.io.npy.load(path) reads it"},
   {"\x1f\x8b", "compressed by gzip: unpack it first (gunzip); flare.core.gunzip(path) gives its "
     .. "contents, and flare.data.idx.read(path) reads packed idx files"},
-  {"GGUF", "a GGUF model (llama.cpp), which flare does not read"},
+  {"GGUF", "a GGUF model (llama.cpp): flare.io.gguf.load(path) reads it"},
   {"GGML", "a GGML model (llama.cpp), which flare does not read"},
   {"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras, h5py), which flare does not read"},
   {"\x89PNG\r\n", "a PNG image, which flare does not read"},

@@ -157,7 +157,7 @@ end
 
 --- The position at which a member's data begin.
 -- @return a position, or nil and a message
-local function data_start(read, e)
+function M.data_start(read, e)
   local head, message = read(e.offset, 30 + #e.name)
   if not head then return nil, message end
   if #head ~= 30 + #e.name or head:sub(1, 4) ~= "PK\3\4" or head:sub(31) ~= e.name then
@@ -175,7 +175,7 @@ end
 -- @param limit the largest decompressed size in bytes
 -- @return a string, or nil and a message
 function M.extract(read, e, limit)
-  local start, message = data_start(read, e)
+  local start, message = M.data_start(read, e)
   if not start then return nil, message end
   local function bad(format, ...)
     return nil, ("member '%s': "):format(e.name) .. format:format(...)
