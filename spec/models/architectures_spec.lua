@@ -36,24 +36,81 @@ local function check_gradients(name, model, loss, about)
   assert.truthy((products - want:select(2, 2)):abs():max():item() <= LIMIT * norm * 10)
 end
 
+local function check_loss(name, model, loss, about)
+  assert.near(support.expected(name, "loss")[1]:item(), loss:item(), 1e-5)
+  check_gradients(name, model, loss, about)
+end
+
 local checks = {}
 
 function checks.causal(name, model, about)
   local ids = support.ids(model.config.vocab_size)
   local logits = model(ids)
   assert.truthy(support.off(logits:narrow(2, 39, 2), support.expected(name, "logits")) <= LIMIT)
-  local loss = model:loss(ids)
-  assert.near(support.expected(name, "loss")[1]:item(), loss:item(), 1e-5)
-  check_gradients(name, model, loss, about)
+  check_loss(name, model, model:loss(ids), about)
   local out = model:generate{ids = ids:narrow(2, 1, 10), max_tokens = 64, ignore_eos = true}
   for b, row in ipairs(support.expected(name, "greedy"):totable()) do
     assert.same(row, out[b].ids)
   end
 end
 
+local function close(name, what, got)
+  assert.truthy(support.off(got, support.expected(name, what)) <= LIMIT, what)
+end
+
+local function pixels(size) return support.numbers("pixel_values", {2, 3, size, size}) * 4 end
+
+-- Images to classes.
+function checks.classes(name, model, about)
+  local images = pixels(name:find "resnet" and 32 or model.config.image_size)
+  close(name, "classes", model(images))
+  local labels = flare.tensor({1, 3}, {dtype = "i64"})
+  check_loss(name, model, model:loss(images, labels), about)
+end
+
+-- Tokens from both sides, one text shorter than the other.
+function checks.fills(name, model, about)
+  local ids, mask = support.ids(model.config.vocab_size), flare.ones(2, 40)
+  mask:select(1, 2):narrow(1, 26, 15):zero_()
+  local labels = flare.full({2, 40}, -100, {dtype = "i64"})
+  labels:narrow(2, 4, 5):copy_(ids:narrow(2, 4, 5))
+  local o = {mask = mask, segments = flare.arange(80):view(2, 40):floor_div(10):remainder(2)}
+  close(name, "fills", model(ids, o):narrow(2, 24, 2))
+  check_loss(name, model, model:loss(ids, labels, o), about)
+end
+
+-- Images and texts.
+function checks.alike(name, model, about)
+  local ids, images = support.ids(97):narrow(2, 1, 12):clone(), pixels(32)
+  ids[{1, 10}], ids[{2, 12}] = 96, 96
+  close(name, "images", model:images(images))
+  close(name, "texts", model:texts(ids))
+  close(name, "alike", model(images, ids))
+  check_loss(name, model, model:loss(images, ids), about)
+end
+
+-- Spectra to texts.
+function checks.tokens(name, model, about)
+  local c = model.config
+  local spectra = support.numbers("input_features",
+                                  {2, c.num_mel_bins, 2 * c.max_source_positions}) * 4
+  local labels = support.ids(c.vocab_size):narrow(2, 1, 12)
+  local start = flare.full({2, 1}, c.decoder_start_token_id, {dtype = "i64"})
+  local ids = flare.cat({start, labels:narrow(2, 1, 11)}, 2)
+  close(name, "tokens", model(spectra, ids):narrow(2, 11, 2))
+  check_loss(name, model, model:loss(spectra, labels), about)
+  local out = model:generate{inputs = spectra, max_tokens = 30, ignore_eos = true}
+  for b, row in ipairs(support.expected(name, "heard"):totable()) do
+    assert.same(row, out[b].ids)
+  end
+end
+
 -- Which check a model needs, by the results that it has.
 local function kind_of(name)
-  return support.expected(name, "greedy") and "causal"
+  for _, kind in ipairs{"classes", "fills", "alike", "tokens"} do
+    if support.expected(name, kind) then return kind end
+  end
+  return "causal"
 end
 
 describe("The architecture of", function()

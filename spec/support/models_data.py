@@ -87,6 +87,63 @@ def causal(model, out):
     return names
 
 
+def pixels(model):
+    c = getattr(model.config, "vision_config", model.config)
+    size = getattr(c, "image_size", 32)
+    return numbers("pixel_values", (2, c.num_channels, size, size)) * 4
+
+
+def classify(model, out):
+    """Images to classes: logits, loss and gradients."""
+    y = model(pixel_values=pixels(model), labels=torch.tensor([1, 3]))
+    out["classes"] = y.logits
+    out["loss"] = y.loss.reshape(1)
+    out["grads"], names = gradients(model, y.loss)
+    return names
+
+
+def fill(model, out):
+    """Texts of 40 and 25 tokens: logits of each token for masked tokens, the loss over five of them."""
+    x = ids(model.config.vocab_size)
+    mask = torch.ones_like(x)
+    mask[1, 25:] = 0
+    labels = torch.full_like(x, -100)
+    labels[:, 3:8] = x[:, 3:8]
+    kinds = (torch.arange(80).reshape(2, 40) // 10) % 2
+    y = model(x, attention_mask=mask, token_type_ids=kinds, labels=labels)
+    out["fills"] = y.logits[:, 23:25]
+    out["loss"] = y.loss.reshape(1)
+    out["grads"], names = gradients(model, y.loss)
+    return names
+
+
+def pair(model, out):
+    """Images and texts: their embeddings and how much they are alike."""
+    x = ids(model.config.text_config.vocab_size)[:, :12].clone()
+    x[0, 9], x[1, 11] = 96, 96
+    y = model(input_ids=x, pixel_values=pixels(model), return_loss=True)
+    out["images"], out["texts"], out["alike"] = y.image_embeds, y.text_embeds, y.logits_per_image
+    out["loss"] = y.loss.reshape(1)
+    out["grads"], names = gradients(model, y.loss)
+    return names
+
+
+def transcribe(model, out):
+    """Spectra to text: logits of the last two tokens, the loss, and 30 tokens that follow one."""
+    c = model.config
+    x = numbers("input_features", (2, c.num_mel_bins, 2 * c.max_source_positions)) * 4
+    labels = ids(c.vocab_size)[:, :12]
+    y = model(input_features=x, labels=labels)
+    out["tokens"] = y.logits[:, -2:]
+    out["loss"] = y.loss.reshape(1)
+    out["grads"], names = gradients(model, y.loss)
+    text = torch.full((2, 1), c.decoder_start_token_id)
+    for _ in range(30):
+        text = torch.cat([text, model(input_features=x, decoder_input_ids=text).logits[:, -1:].argmax(-1)], 1)
+    out["heard"] = text[:, 1:].to(torch.uint8)
+    return names
+
+
 SMALL = dict(vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
              num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128)
 
@@ -123,6 +180,29 @@ MODELS = {
     "gpt2": (causal, "GPT2LMHeadModel", "GPT2Config",
              dict(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=128)),
 }
+
+TOWER = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+BERT = dict(TOWER, vocab_size=97, max_position_embeddings=48)
+MODELS.update({
+    "bert": (fill, "BertForMaskedLM", "BertConfig", BERT),
+    "vit": (classify, "ViTForImageClassification", "ViTConfig",
+            dict(TOWER, image_size=32, patch_size=8, num_labels=5)),
+    "resnet": (classify, "ResNetForImageClassification", "ResNetConfig",
+               dict(embedding_size=8, hidden_sizes=[8, 16, 24], depths=[1, 2, 1], layer_type="basic", num_labels=5)),
+    "resnet_bottleneck": (classify, "ResNetForImageClassification", "ResNetConfig",
+                          dict(embedding_size=8, hidden_sizes=[16, 24], depths=[2, 1], num_labels=5)),
+    "convnext": (classify, "ConvNextForImageClassification", "ConvNextConfig",
+                 dict(hidden_sizes=[8, 16], depths=[1, 2], num_stages=2, num_labels=5)),
+    "clip": (pair, "CLIPModel", "CLIPConfig",
+             dict(projection_dim=16,
+                  text_config=dict(TOWER, vocab_size=97, max_position_embeddings=24, eos_token_id=96),
+                  vision_config=dict(TOWER, image_size=32, patch_size=8))),
+    "whisper": (transcribe, "WhisperForConditionalGeneration", "WhisperConfig",
+                dict(vocab_size=97, num_mel_bins=10, d_model=32, encoder_layers=2, decoder_layers=2,
+                     encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48,
+                     max_source_positions=20, max_target_positions=48, decoder_start_token_id=1, bos_token_id=1,
+                     eos_token_id=2, pad_token_id=0, suppress_tokens=None, begin_suppress_tokens=None)),
+})
 
 
 def main(path, keep=None, *names):

@@ -59,7 +59,7 @@ function Cache:init(batch, length, opts)
   self.block = options.count("models.Cache", "block", o.block)
   self.seen = {}
   for b = 1, self.batch do self.seen[b] = 0 end
-  self._layers = {}
+  self._layers, self._once = {}, {}
 end
 
 -- The number of tokens that all texts have, or nil if it differs; and the largest.
@@ -93,6 +93,10 @@ function Cache:reorder(index)
   for _, kept in pairs(self._layers) do
     local at = core.tensor(index, {dtype = "i64", device = kept.k.device})
     kept.k, kept.v = kept.k:index_select(1, at), kept.v:index_select(1, at)
+  end
+  for _, kept in pairs(self._once) do
+    local at = core.tensor(index, {dtype = "i64", device = kept[1].device})
+    kept[1], kept[2] = kept[1]:index_select(1, at), kept[2]:index_select(1, at)
   end
   self.seen, self._counts = seen, nil
   return self
@@ -140,6 +144,19 @@ function Cache:keep(layer, k, v, span)
   end
   if span.past == 0 and span.keys == span.time then return k, v end
   return kept.k:narrow(2, 1, span.keys), kept.v:narrow(2, 1, span.keys)
+end
+
+--- The keys and values of a layer that do not depend on the texts so far, such as those of what an
+-- encoder gave: computed once.
+-- @param layer the module whose keys and values these are
+-- @param compute a function that gives both
+function Cache:once(layer, compute)
+  local kept = self._once[layer]
+  if not kept then
+    kept = {compute()}
+    self._once[layer] = kept
+  end
+  return kept[1], kept[2]
 end
 
 --- The span of `ids` (batch, time) behind what a cache has, or of whole texts without one.

@@ -1,7 +1,8 @@
 --- Configurations of published models: config.json as a table, with the defaults of its class.
 --
 -- `null` in a file, and in a table of defaults, is false in a configuration: a field that was set
--- to nothing, as opposed to one that the file leaves out.
+-- to nothing, as opposed to one that the file leaves out. The metatable of a configuration has the
+-- names of these fields, so that they are written as null again.
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
@@ -24,7 +25,6 @@ end
 -- @param class with the fields config_defaults and config_names (or nil)
 -- @param given a table of fields; without model_type and architectures, a name that the class does
 --   not know is an error
--- @return the configuration, and the names of its fields that are null
 function M.make(class, given)
   local where = class.__name
   given = given or {}
@@ -45,23 +45,32 @@ function M.make(class, given)
   for name in pairs(common) do
     if nulls[name] then nulls[name] = "common" end
   end
+  local of = (getmetatable(given) or {}).nulls or {}
   for name, value in pairs(given) do
     if not known[name] and not is_published(given) then
       fail("%s: unknown option '%s'%s", where, tostring(name), options.hint(tostring(name), known))
     end
     put(name, value)
+    nulls[name] = value == false and of[name] or nulls[name]
   end
   for name, there in pairs(class.config_names or {}) do
     if out[there] ~= nil then out[name] = out[there] end
   end
-  return out, nulls
+  return setmetatable(out, {__name = "configuration", nulls = nulls})
+end
+
+--- How many classes a configuration names: num_labels, or the entries of id2label.
+function M.labels(config)
+  if config.num_labels then return config.num_labels end
+  local n = 0
+  for _ in pairs(config.id2label or {}) do n = n + 1 end
+  return n > 0 and n or 2
 end
 
 --- The configuration as it is written to config.json.
--- @param nulls the second result of `make`: names of fields that were null
 -- @param dtype of the weights, in flare's words
-function M.published(class, config, nulls, dtype)
-  local out = {}
+function M.published(class, config, dtype)
+  local out, nulls = {}, getmetatable(config).nulls
   for name, value in pairs(config) do
     if value ~= false or not nulls[name] then
       out[name] = value

@@ -1,5 +1,5 @@
---- The weights in a folder: safetensors files, one or many with an index, as one set of tensors by
--- name.
+--- The weights in a folder: safetensors files or those of PyTorch, one or many with an index, as
+-- one set of tensors by name.
 local class = require "flare.class"
 local core = require "flare.core"
 local config = require "flare.models.config"
@@ -7,7 +7,38 @@ local safetensors = require "flare.io.safetensors"
 
 local M = {}
 
-local INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+local INDEX, SINGLE = ".index.json", {"model.safetensors", "pytorch_model.bin"}
+
+-- A file of PyTorch with the methods of a safetensors reader. Its tensors map the file.
+local Pickled = class("Pickled")
+
+function Pickled:entries()
+  local list = {}
+  for name, x in pairs(self.tensors) do
+    if type(name) == "string" and core.is_tensor(x) then
+      list[#list + 1] = {name = name, dtype = x.dtype, stored = "pickled", shape = x.shape}
+    end
+  end
+  return list
+end
+
+function Pickled:tensor(name) return self.tensors[name]:contiguous() end
+
+function Pickled:copy(name, to)
+  core.no_grad(to.copy_, to, self.tensors[name])
+  return true
+end
+
+function Pickled:close() self.tensors = {} end
+
+local function open_file(path)
+  if path:find "%.safetensors$" then return safetensors.open(path) end
+  local tensors, message = require("flare.io.pt").load(path, {map = true})
+  if not tensors then return nil, message end
+  local self = Pickled()
+  self.tensors = type(tensors) == "table" and tensors or {}
+  return self
+end
 
 local Weights = class("Weights")
 
@@ -37,7 +68,7 @@ end
 
 -- Adds a file's tensors; true, or nil and a message.
 function Weights:add(path)
-  local reader, message = safetensors.open(path)
+  local reader, message = open_file(path)
   if not reader then return nil, message end
   self.open[#self.open + 1] = reader
   for _, e in ipairs(reader:entries()) do
@@ -80,12 +111,21 @@ end
 --- Opens the weights of a folder.
 -- @return an object with entry, map, copy and close, or nil and a message
 function M.open(folder)
-  local self, files, map = Weights(folder), {SINGLE}, nil
-  if core.file.exists(folder .. "/" .. INDEX) then
-    files, map = files_of_index(folder .. "/" .. INDEX)
-    if not files then return nil, map end
-  elseif not core.file.exists(folder .. "/" .. SINGLE) then
-    return nil, ("%s: there is no %s%s"):format(folder, SINGLE, contents(folder))
+  local self, files, map, index = Weights(folder), nil, nil, nil
+  for _, name in ipairs(SINGLE) do
+    local path = folder .. "/" .. name
+    if core.file.exists(path .. INDEX) then
+      index = path .. INDEX
+      files, map = files_of_index(index)
+      if not files then return nil, map end
+      break
+    elseif core.file.exists(path) then
+      files = {name}
+      break
+    end
+  end
+  if not files then
+    return nil, ("%s: there is no %s%s"):format(folder, SINGLE[1], contents(folder))
   end
   for _, file in ipairs(files) do
     local ok, message = self:add(folder .. "/" .. file)
@@ -97,7 +137,7 @@ function M.open(folder)
   for name, file in pairs(map or {}) do
     if not self.entries[name] then
       self:close()
-      return nil, ("%s/%s: \"%s\" should be in %s and is not"):format(folder, INDEX, name, file)
+      return nil, ("%s: \"%s\" should be in %s and is not"):format(index, name, file)
     end
   end
   return self

@@ -86,7 +86,7 @@ end
 local function options_of(model, given)
   local none = options.none
   local defaults = {ids = none, max_tokens = 128, stop = {}, ignore_eos = false, seed = none,
-    logprobs = none, on_token = none, cache = none, compile = none}
+    logprobs = none, on_token = none, cache = none, compile = none, inputs = none}
   for name, value in pairs(sample.defaults) do defaults[name] = value end
   local o = options.check(WHERE, given, defaults)
   take_defaults(o, model.generation)
@@ -95,6 +95,22 @@ local function options_of(model, given)
   if o.logprobs == true then o.logprobs = 0 end
   if o.logprobs then options.count(WHERE, "logprobs", o.logprobs, 0) end
   return o
+end
+
+-- What the texts continue: the model's encoder reads the inputs, and texts that were not given
+-- begin with the start token.
+local function encode(model, o)
+  if not model.encode then
+    if o.inputs ~= nil then fail "generate: the model has no encoder, so it takes no inputs" end
+    return
+  end
+  local inputs = options.tensor(WHERE, "inputs", o.inputs)
+  local n, start = inputs:size(1), model.config.decoder_start_token_id
+  if o.ids == nil then
+    o.ids = {}
+    for b = 1, n do o.ids[b] = {start} end
+  end
+  return inputs
 end
 
 local Run = {}
@@ -261,11 +277,18 @@ end
 --- Continues texts; the method model:generate.
 function M.generate(model, given)
   local o = options_of(model, given)
+  local inputs = encode(model, o)
   local texts, single = texts_of(o.ids)
   check_texts(texts, model.config.vocab_size)
   local run, was = start(model, o, texts), model.training
   model:eval()
   local _ <close> = core.no_grad()
+  if inputs then
+    if inputs:size(1) ~= #texts then
+      fail("generate: %d inputs for %d texts", inputs:size(1), #texts)
+    end
+    run.cache.memory = model:encode(inputs)
+  end
   local ok, problem = xpcall(decode, function(e) return e end, run, texts)
   if was then model:train() end
   if not ok then error(problem, 0) end

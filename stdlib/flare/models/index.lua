@@ -3,6 +3,9 @@
 return {
   Cache = "cache", Causal = "causal", Model = "model", Rope = "rope", load = "load",
 
+  BertForMaskedLM = "bert", BertForSequenceClassification = "bert", BertModel = "bert",
+  CLIPModel = "clip",
+  ConvNextForImageClassification = "convnext", ConvNextModel = "convnext",
   GPT2LMHeadModel = "gpt2", GPT2Model = "gpt2",
   LlamaForCausalLM = "llama", LlamaModel = "llama",
   MistralForCausalLM = "mistral", MistralModel = "mistral",
@@ -11,4 +14,7 @@ return {
   Qwen2MoeForCausalLM = "qwen2_moe", Qwen2MoeModel = "qwen2_moe",
   Qwen3ForCausalLM = "qwen3", Qwen3Model = "qwen3",
   Qwen3MoeForCausalLM = "qwen3_moe", Qwen3MoeModel = "qwen3_moe",
+  ResNetForImageClassification = "resnet", ResNetModel = "resnet",
+  ViTForImageClassification = "vit", ViTModel = "vit",
+  WhisperForConditionalGeneration = "whisper",
 }

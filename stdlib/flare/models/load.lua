@@ -21,10 +21,11 @@ local function class_of(folder, config)
 end
 
 --- Loads a model from a folder in Hugging Face's layout: config.json, generation_config.json, and
--- weights in one safetensors file or in several with an index. The model is in evaluation mode.
+-- weights in safetensors or in pytorch_model.bin, one file or several with an index; or from a GGUF
+-- file, whose blocks become f32 unless `dtype` says otherwise. The model is in evaluation mode.
 -- On the CPU its tensors map the files: pages are read when they are first used, and no second
 -- copy exists. Do not truncate such a file while the model is in use; replacing it is safe.
--- @param folder a path
+-- @param folder a path of a folder, or of a .gguf file
 -- @param opts `dtype` of floating tensors, by default as stored; `device`, by default that of new
 --   tensors; `map = false` copies the weights instead; `strict = false` ignores tensors in the
 --   files that are none of the model
@@ -36,16 +37,20 @@ function M.load(folder, opts)
   if type(folder) ~= "string" then
     fail("models.load: the folder is a string, got %s", options.kind(folder))
   end
-  local config, message = configs.read(folder .. "/config.json")
-  if not config then return nil, message end
+  local config, message, weights
+  if folder:find "%.gguf$" then
+    config, weights = require("flare.models.gguf").open(folder)
+    if not config then return nil, weights end
+  else
+    config, message = configs.read(folder .. "/config.json")
+    if not config then return nil, message end
+  end
   local class
   class, message = class_of(folder, config)
-  if not class then return nil, message end
-  local model = core.meta(class, config)
-  local weights
-  weights, message = require("flare.models.files").open(folder)
-  if not weights then return nil, message end
+  if class and not weights then weights, message = require("flare.models.files").open(folder) end
   local _ <close> = weights
+  if not class or not weights then return nil, message end
+  local model = core.meta(class, config)
   local ok
   o.device = o.device or core.zeros(0).device
   ok, message = require("flare.models.weights").fill(model, weights, o)

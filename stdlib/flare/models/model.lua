@@ -12,12 +12,12 @@ local Model = class("Model", Module)
 --- models.Model(config): an object of a class derived from it, whose `build(config)` makes the
 -- layers. Weights are drawn as those of published models are: normal, with the deviation
 -- initializer_range.
-function Model:init(given)
-  local config, nulls = configs.make(getmetatable(self), given)
-  self.config, self._nulls = config, nulls
-  self:build(config)
+function Model:init(given, ...)
+  local config = configs.make(getmetatable(self), given)
+  self.config = config
+  self:build(config, ...)
   for _, p in self:named_parameters() do
-    if p:dim() > 1 then core.no_grad(p.normal_, p, 0, config.initializer_range) end
+    if p:dim() > 1 then core.no_grad(p.normal_, p, 0, config.initializer_range or 0.02) end
   end
 end
 
@@ -78,7 +78,7 @@ function Model:save(folder, opts)
   if not core.file.exists(folder) then ok, message = core.file.mkdir(folder) end
   if not ok then return nil, message end
   local cls = getmetatable(self)
-  local config = configs.published(cls, self.config, self._nulls, self:dtype())
+  local config = configs.published(cls, self.config, self:dtype())
   ok, message = save_weights(folder, require("flare.models.weights").published(self), most)
   if ok then
     ok, message = core.file.write_atomic(folder .. "/config.json", core.json.encode(config))
@@ -90,6 +90,9 @@ function Model:save(folder, opts)
   if not ok then return nil, message end
   return true
 end
+
+--- How many classes a configuration names.
+Model.labels = configs.labels
 
 --- Notes the facts of a class that published files depend on.
 -- @param facts `type`, the model_type; `defaults` of the configuration; `names`, fields that the
