@@ -174,6 +174,46 @@ describe("model:generate", function()
   end)
 end)
 
+-- What transformers 5.24 gives for the models and ids of models_data.py, with
+-- generate(x[:, :10], max_new_tokens=20, num_beams=, length_penalty=, eos_token_id=).
+local searched = {
+  {"mistral", 3, 1, nil, nil, {{63, 32, 34, 38, 34, 47, 32, 47, 58, 77, 35, 68, 35, 77, 35, 77, 35,
+    77, 35, 77}, {72, 63, 63, 32, 58, 10, 67, 49, 67, 64, 21, 71, 71, 13, 39, 26, 39, 28, 59, 1}},
+    {-2.45995, -2.57615}},
+  {"mistral", 4, -0.5, 20, 29, {{63, 32, 63, 34, 46, 47, 66, 77, 83, 89, 28}, {72, 63, 72, 58, 32,
+    23}}, {-93.276, -38.42079}},
+  {"llama", 5, 2, 40, 59, {{63, 32, 63, 32, 60, 34, 63, 32, 32, 63, 34, 66, 34, 66, 34, 66, 66, 32,
+    34, 66}, {32, 63, 64, 1, 77, 74, 63, 61, 66, 1, 32, 35, 1, 32, 77, 33, 63, 72, 77, 33}},
+    {-0.12803, -0.12481}},
+  {"gpt2", 4, 1, 5, 12, {{96, 96, 96, 96, 21, 96, 26, 75, 75, 21, 96, 75, 75, 75, 75, 75, 50, 64,
+    64, 64}, {24, 85, 94, 65, 24, 24, 96, 24, 24, 96, 96, 96, 96, 89, 24, 38, 38, 86, 11}},
+    {-2.49722, -2.49181}},
+}
+
+describe("Beam search", function()
+  for _, case in ipairs(searched) do
+    local name, beams, penalty, first, last, want, sums = table.unpack(case, 1, 7)
+    it(("finds the texts of transformers with %d beams of %s"):format(beams, name), function()
+      local stop = {}
+      for id = first or 1, last or 0 do stop[#stop + 1] = id end
+      local out = support.load(name):generate{ids = support.ids(97):narrow(2, 1, 10), beams = beams,
+        max_tokens = 20, length_penalty = penalty, stop = stop, ignore_eos = true}
+      for b = 1, 2 do
+        assert.same(want[b], out[b].ids)
+        assert.near(sums[b], out[b].score, 1e-4)
+        assert.equal(#want[b] < 20 and "stop" or "length", out[b].reason)
+      end
+    end)
+  end
+
+  it("refuses what it excludes", function()
+    assert.error_matches(function() generate{ids = {1}, beams = 2, temperature = 1} end,
+                         "beams take the likeliest texts, which excludes temperature")
+    assert.error_matches(function() generate{ids = {1}, beams = 0} end,
+                         "beams must be an integer of at least 1, got 0")
+  end)
+end)
+
 describe("Sampling", function()
   local logits = flare.tensor{{0.1, 2, -1, 3, 0.5, 2.5}, {1, 1, 1, 1, 1, 4}}
 

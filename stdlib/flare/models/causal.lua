@@ -41,7 +41,9 @@ end
 --   `ignore_eos`; `seed`; `logprobs`, true or how many likely alternatives to return as well;
 --   `on_token(id, b, logprob)`, called with each token of text b, which ends the text if it returns
 --   false; `cache`, a models.Cache, whose tokens are not computed again where texts begin with
---   them; `inputs`, what a model with an encoder listens to or reads, one for each text. Without
+--   them; `inputs`, what a model with an encoder listens to or reads, one for each text;
+--   `beams`, how many continuations a beam search compares, and `length_penalty = 1`, the power of
+--   its length that the score of a text is divided by: the result has a `score` then. Without
 --   options of sampling those of the folder's generation_config.json apply, or the
 --   likeliest token is taken.
 -- @return {ids =, reason = "stop", "length" or "cancelled", logprobs =, top =}, or a list of these

@@ -86,12 +86,22 @@ end
 local function options_of(model, given)
   local none = options.none
   local defaults = {ids = none, max_tokens = 128, stop = {}, ignore_eos = false, seed = none,
-    logprobs = none, on_token = none, cache = none, compile = none, inputs = none}
+    logprobs = none, on_token = none, cache = none, compile = none, inputs = none,
+    beams = 1, length_penalty = 1}
   for name, value in pairs(sample.defaults) do defaults[name] = value end
   local o = options.check(WHERE, given, defaults)
   take_defaults(o, model.generation)
   sample.check(WHERE, o)
   options.count(WHERE, "max_tokens", o.max_tokens)
+  options.count(WHERE, "beams", o.beams)
+  if o.beams > 1 then
+    for _, name in ipairs{"temperature", "on_token", "logprobs", "cache"} do
+      if given[name] and given[name] ~= 0 then
+        fail("generate: beams take the likeliest texts, which excludes %s", name)
+      end
+    end
+    o.temperature = 0
+  end
   if o.logprobs == true then o.logprobs = 0 end
   if o.logprobs then options.count(WHERE, "logprobs", o.logprobs, 0) end
   return o
@@ -240,6 +250,24 @@ local function decode(run, texts)
   while run:read(ids, logp, values, places) do ids, logp, values, places = step(ids) end
 end
 
+-- Beam search; each text is as many rows of the cache as there are beams.
+local function search(run, texts)
+  local o, ways, rows = run.o, 1 + #run.sequences, {}
+  for _ in pairs(run.set) do ways = ways + 1 end
+  for b, text in ipairs(texts) do
+    for k = 1, o.beams do rows[(b - 1) * o.beams + k] = text end
+  end
+  local function ends(ids)
+    local over = run.set[ids[#ids]] or false
+    for _, sequence in ipairs(run.sequences) do over = over or ends_with(ids, sequence) end
+    return over
+  end
+  run.out = require("flare.models.beams").search(
+    {beams = o.beams, length_penalty = o.length_penalty, max_tokens = o.max_tokens,
+     width = math.max(2, ways) * o.beams},
+    #texts, run:prefill(rows), function(ids) return run:step(ids) end, run.cache, ends)
+end
+
 local function start(model, o, texts)
   local longest, device = 0, model:parameters()[1].device
   for _, text in ipairs(texts) do longest = math.max(longest, #text) end
@@ -250,8 +278,8 @@ local function start(model, o, texts)
     fail("generate: %d tokens and %d more are above the model's limit of %d positions", longest,
          o.max_tokens, limit)
   end
-  local cache = o.cache or Cache(#texts, need, {block = o.compile and 64 or 1})
-  if cache.batch ~= #texts or cache.length < need then
+  local cache = o.cache or Cache(#texts * o.beams, need, {block = o.compile and 64 or 1})
+  if cache.batch ~= #texts * o.beams or cache.length < need then
     fail("generate: the cache is for %d texts of %d tokens, %d of %d are needed", cache.batch,
          cache.length, #texts, need)
   end
@@ -287,9 +315,9 @@ function M.generate(model, given)
     if inputs:size(1) ~= #texts then
       fail("generate: %d inputs for %d texts", inputs:size(1), #texts)
     end
-    run.cache.memory = model:encode(inputs)
+    run.cache.memory = model:encode(inputs):repeat_interleave(o.beams, 1)
   end
-  local ok, problem = xpcall(decode, function(e) return e end, run, texts)
+  local ok, problem = xpcall(o.beams > 1 and search or decode, function(e) return e end, run, texts)
   if was then model:train() end
   if not ok then error(problem, 0) end
   if o.cache then remember(run.cache, texts, run.out) end
