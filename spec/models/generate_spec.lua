@@ -214,6 +214,59 @@ describe("Beam search", function()
   end)
 end)
 
+describe("A draft model", function()
+  it("changes no text that takes the likeliest tokens", function()
+    for _, name in ipairs{"llama", "llama_linear", "gpt2"} do
+      local draft = support.load(name)
+      for _, count in ipairs{1, 4, 7} do
+        local want = generate{ids = texts, max_tokens = 30, stop = {63, 20}}
+        local got = generate{ids = texts, max_tokens = 30, stop = {63, 20}, draft = draft,
+                             draft_tokens = count}
+        assert.same(want, got)
+      end
+    end
+  end)
+
+  it("spares steps of the model where it drafts what the model takes", function()
+    local steps, features = 0, model.features
+    rawset(model, "features", function(...)
+      steps = steps + 1
+      return features(...)
+    end)
+    generate{ids = texts[1], max_tokens = 31, draft = support.load "llama", draft_tokens = 4}
+    rawset(model, "features", nil)
+    assert.equal(1 + 6, steps) -- the prompt and a token, then five tokens at a time
+  end)
+
+  it("changes no distribution of drawn tokens", function()
+    local many, draft, counts = {}, support.load "llama_linear", {}
+    for b = 1, 2000 do many[b] = texts[2] end
+    for k, o in ipairs{{draft = draft, draft_tokens = 2}, {}} do
+      o.ids, o.max_tokens, o.temperature, o.seed = many, 3, 0.5, k
+      local seen = {}
+      for _, out in ipairs(generate(o)) do
+        for place, id in ipairs(out.ids) do seen[#seen + 1] = place * 97 + id end
+      end
+      counts[k] = flare.tensor(seen, {dtype = "i64"}):bincount{minlength = 4 * 97, base = 0}:float()
+    end
+    local a, b = counts[1], counts[2]
+    assert.truthy(((a - b):abs() / ((a + b):sqrt() + 1)):max():item() < 5)
+  end)
+
+  it("has the model's vocabulary, and excludes what needs every step", function()
+    local other = models.LlamaForCausalLM{vocab_size = 50, hidden_size = 8, intermediate_size = 8,
+      num_hidden_layers = 1, num_attention_heads = 1}
+    local function refused(pattern, o)
+      o.ids = {1}
+      assert.error_matches(function() generate(o) end, pattern)
+    end
+    refused("the draft has a vocabulary of 50, the model one of 97", {draft = other})
+    refused("draft is a smaller model of the same vocabulary, got number", {draft = 3})
+    refused("a draft excludes logprobs", {draft = model, logprobs = true})
+    refused("a draft excludes a penalty", {draft = model, repetition_penalty = 2})
+  end)
+end)
+
 describe("Sampling", function()
   local logits = flare.tensor{{0.1, 2, -1, 3, 0.5, 2.5}, {1, 1, 1, 1, 1, 4}}
 

@@ -43,7 +43,8 @@ end
 --   false; `cache`, a models.Cache, whose tokens are not computed again where texts begin with
 --   them; `inputs`, what a model with an encoder listens to or reads, one for each text;
 --   `beams`, how many continuations a beam search compares, and `length_penalty = 1`, the power of
---   its length that the score of a text is divided by: the result has a `score` then. Without
+--   its length that the score of a text is divided by: the result has a `score` then; `draft`, a
+--   smaller model that proposes `draft_tokens = 4` at a time (speculative decoding). Without
 --   options of sampling those of the folder's generation_config.json apply, or the
 --   likeliest token is taken.
 -- @return {ids =, reason = "stop", "length" or "cancelled", logprobs =, top =}, or a list of these

@@ -83,11 +83,26 @@ local function take_defaults(o, published)
   if not o.temperature then o.temperature = wants and 1 or 0 end
 end
 
+local function check_draft(model, o)
+  local other = o.draft
+  if type(other) ~= "table" or not other.features or not other.logits then
+    fail("generate: draft is a smaller model of the same vocabulary, got %s", options.kind(other))
+  elseif other.config.vocab_size ~= model.config.vocab_size then
+    fail("generate: the draft has a vocabulary of %s, the model one of %s",
+         tostring(other.config.vocab_size), tostring(model.config.vocab_size))
+  end
+  options.count(WHERE, "draft_tokens", o.draft_tokens)
+  for name, excluded in pairs{logprobs = o.logprobs, beams = o.beams > 1, cache = o.cache,
+                              ["a penalty"] = sample.has_penalties(o)} do
+    if excluded then fail("generate: a draft excludes %s", name) end
+  end
+end
+
 local function options_of(model, given)
   local none = options.none
   local defaults = {ids = none, max_tokens = 128, stop = {}, ignore_eos = false, seed = none,
     logprobs = none, on_token = none, cache = none, compile = none, inputs = none,
-    beams = 1, length_penalty = 1}
+    beams = 1, length_penalty = 1, draft = none, draft_tokens = 4}
   for name, value in pairs(sample.defaults) do defaults[name] = value end
   local o = options.check(WHERE, given, defaults)
   take_defaults(o, model.generation)
@@ -102,6 +117,7 @@ local function options_of(model, given)
     end
     o.temperature = 0
   end
+  if o.draft then check_draft(model, o) end
   if o.logprobs == true then o.logprobs = 0 end
   if o.logprobs then options.count(WHERE, "logprobs", o.logprobs, 0) end
   return o
@@ -250,6 +266,30 @@ local function decode(run, texts)
   while run:read(ids, logp, values, places) do ids, logp, values, places = step(ids) end
 end
 
+-- Generates with a draft model until all texts have ended.
+local function speculate(run, texts)
+  local o, drafted = run.o, Cache(#texts, run.cache.length)
+  local helper = setmetatable({model = o.draft, o = o, cache = drafted, device = run.device}, Run)
+  helper:prefill(texts)
+  local ids = run:choose(run:prefill(texts))
+  local s = {model = run.model, cache = run.cache, draft = o.draft, draft_cache = drafted, o = o,
+             count = o.draft_tokens, generator = run.generator, ended = {}}
+  local running = run:read(ids)
+  while running do
+    local rows, last = require("flare.models.speculative").round(s, ids), {}
+    running = false
+    for b, row in ipairs(rows) do
+      for _, id in ipairs(row) do
+        if not run.out[b].reason then run:note(b, id) end
+      end
+      last[b] = {row[#row]}
+      s.ended[b] = run.out[b].reason ~= nil
+      running = running or not s.ended[b]
+    end
+    ids = core.tensor(last, {dtype = "i64", device = run.device})
+  end
+end
+
 -- Beam search; each text is as many rows of the cache as there are beams.
 local function search(run, texts)
   local o, ways, rows = run.o, 1 + #run.sequences, {}
@@ -273,6 +313,7 @@ local function start(model, o, texts)
   for _, text in ipairs(texts) do longest = math.max(longest, #text) end
   if o.compile == nil then o.compile = device ~= "cpu" end
   local need = longest + o.max_tokens
+  if o.draft then need = need + o.draft_tokens + 1 end
   local limit = model.config.max_position_embeddings
   if model.learned_positions and need > limit then
     fail("generate: %d tokens and %d more are above the model's limit of %d positions", longest,
@@ -317,7 +358,7 @@ function M.generate(model, given)
     end
     run.cache.memory = model:encode(inputs):repeat_interleave(o.beams, 1)
   end
-  local ok, problem = xpcall(o.beams > 1 and search or decode, function(e) return e end, run, texts)
+  local ok, problem = pcall(o.beams > 1 and search or o.draft and speculate or decode, run, texts)
   if was then model:train() end
   if not ok then error(problem, 0) end
   if o.cache then remember(run.cache, texts, run.out) end

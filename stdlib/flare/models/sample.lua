@@ -80,6 +80,16 @@ function M.candidates(logits, o)
   return p, ids
 end
 
+--- The distribution of the next token, (batch, vocabulary), that the options make of logits.
+function M.distribution(logits, o)
+  if o.temperature == 0 then
+    return core.one_hot(logits:argmax{dim = 2, base = 0}, logits:size(2), {dtype = "f32", base = 0})
+  end
+  local p, ids = M.candidates(logits, o)
+  if ids then p = core.zeros_like(logits):scatter(2, ids, p, {base = 0}) end
+  return p / p:sum(2, true)
+end
+
 --- The next token of each text.
 -- @param logits (batch, vocabulary), in f32
 -- @param generator of random numbers, or nil for the default one
