@@ -290,24 +290,7 @@ fl_status fli_plan_run(fli_window *w, const fli_plan *p) {
   return first;
 }
 
-/* --- whether plans win --- */
-
-/* On the CPU calls take as long as they run, so a few are timed with a plan,
- * then in turn with it and without. */
-#define TRIALS 5
-#define CLOSE  20 /* trials where the times are close */
-
-/* Whether a plan takes longer; without one the collector's work, which a plan's
- * time includes, comes later. */
-static bool trial_lost(uint64_t with, uint64_t without) {
-  return with > without + without / 32 + 50;
-}
-
-static bool trial_ends(const fl_compiled *c) {
-  uint64_t a = c->trial.least_with, b = c->trial.least_without;
-  bool close = a < b + b / 4 && b < a + a / 4;
-  return c->trial.without >= (close ? CLOSE : TRIALS);
-}
+/* --- whether plans win (trial.c) --- */
 
 static uint64_t trial_clock(void) {
   struct timespec t;
@@ -331,31 +314,15 @@ static void trial_sees(fl_compiled *c, const fli_window *w) {
 static void trial_begin(fl_compiled *c) {
   if (!trial_runs(c) || c->rt->window)
     return;
-  c->trial.hash = 0;
-  c->trial.spoiled = false;
-  c->trial.plain = c->trial.with > c->trial.without + 3;
+  fli_trial_next(&c->trial);
   c->trial.begun = trial_clock();
 }
 
 static void trial_end(fl_compiled *c) {
   if (!trial_runs(c) || c->rt->window)
     return;
-  uint64_t took = trial_clock() - c->trial.begun;
-  uint64_t *least =
-      c->trial.plain ? &c->trial.least_without : &c->trial.least_with;
-  if (c->trial.plain)
-    c->trial.without++;
-  else if (!c->trial.hash || c->trial.spoiled)
-    return;
-  else if (c->trial.with++ == 0) /* the kernels were new */
-    return;
-  if (*least == 0 || took < *least)
-    *least = took;
-  c->trial.plain = false;
-  if (!trial_ends(c))
-    return;
-  c->trial.done = true;
-  c->off = trial_lost(c->trial.least_with, c->trial.least_without);
+  fli_trial_add(&c->trial, trial_clock() - c->trial.begun);
+  c->off = c->trial.lost;
 }
 
 /* There was no memory for its first launch, and garbage has been collected by

@@ -5,6 +5,7 @@
 
 #include "../call/window.h"
 #include "../tile.h"
+#include "trial.h"
 
 /* What a fused kernel gets: memory of a slot, or a number of the window. */
 typedef struct fli_fused_operand {
@@ -102,15 +103,10 @@ struct fl_compiled {
   fl_runtime *rt;
   fli_window *window; /* that it has opened */
   bool exact, first, check, no_graphs;
-  size_t chunk;          /* bytes of a chunk; 0: as is best for the device,
-                            SIZE_MAX: nothing runs in chunks */
-  bool off;              /* windows never came back, or plans do not win */
-  struct {               /* on the CPU: whether they win */
-    bool plain, spoiled; /* this call runs at once; has more than one window */
-    bool done;
-    int with, without;                               /* calls so far */
-    uint64_t begun, hash, least_with, least_without; /* ns */
-  } trial;
+  size_t chunk;    /* bytes of a chunk; 0: as is best for the device,
+                      SIZE_MAX: nothing runs in chunks */
+  bool off;        /* windows never came back, or plans do not win */
+  fli_trial trial; /* on the CPU: whether they win */
   int n_plans;
   fli_plan *plans[FLI_PLANS];
   fli_plan *start, *last; /* for a call's first window; for this call's last */
