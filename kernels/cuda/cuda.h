@@ -123,9 +123,6 @@ fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from);
 static inline fl_dtype flc_wide(fl_dtype d) {
   return d == FL_F64 ? FL_F64 : FL_F32;
 }
-static inline int64_t flc_ceil_div(int64_t a, int64_t b) {
-  return fl_ceil_div(a, b);
-}
 static inline bool flc_aligned(const void *p, size_t bytes) {
   return (uintptr_t)p % bytes == 0;
 }

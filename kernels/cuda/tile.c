@@ -295,19 +295,19 @@ static void plan_resident(tile_plan *p, int64_t keeps) {
 
 /* Threads of a row such that what is kept fits their registers. */
 static void plan_rows(tile_plan *p) {
-  int64_t vectors = flc_ceil_div(p->reduced, p->v);
+  int64_t vectors = fl_ceil_div(p->reduced, p->v);
   int bytes = kept_bytes(p);
   p->kept = p->f.phases <= TILE_PASSES && p->reduced > 0;
   if (vectors <= 32 || p->reduced <= 1024) {
     p->lanes = two_up(vectors, 32);
-    p->chunks = (int)flc_ceil_div(vectors, p->lanes);
+    p->chunks = (int)fl_ceil_div(vectors, p->lanes);
     p->groups = 128 / p->lanes;
     if (p->kept && (int64_t)p->chunks * p->v * bytes <= 256)
       return;
   }
   p->groups = 1;
   for (p->lanes = 128; p->lanes <= 1024; p->lanes *= 2) {
-    p->chunks = (int)flc_ceil_div(vectors, p->lanes);
+    p->chunks = (int)fl_ceil_div(vectors, p->lanes);
     int64_t keeps = (int64_t)p->chunks * p->v * bytes;
     if (p->kept && p->chunks <= 64 &&
         (keeps <= 96 || (p->lanes == 512 && keeps <= 192) ||
@@ -318,7 +318,7 @@ static void plan_rows(tile_plan *p) {
   }
   p->kept = false;
   p->lanes = vectors < 1024 ? 128 : vectors < 4096 ? 256 : 512;
-  p->chunks = loads_together(p, flc_ceil_div(vectors, p->lanes));
+  p->chunks = loads_together(p, fl_ceil_div(vectors, p->lanes));
 }
 
 static void plan_columns(tile_plan *p) {
@@ -326,7 +326,7 @@ static void plan_columns(tile_plan *p) {
           last = p->n_outer ? p->size[p->n_outer - 1] : 1;
   bool only = p->n_dims == p->n_outer && p->f.phases == 1;
   p->lanes = only ? 1 : two_up(p->reduced, 256);
-  p->groups = two_up(flc_ceil_div(last, p->v), 32);
+  p->groups = two_up(fl_ceil_div(last, p->v), 32);
   if (p->lanes * p->groups > 256)
     p->lanes = 256 / p->groups;
   p->groups = 256 / p->lanes;
@@ -338,7 +338,7 @@ static void plan_columns(tile_plan *p) {
   p->chunks = 1;
   if (only)
     return;
-  int64_t steps = flc_ceil_div(p->reduced, p->lanes);
+  int64_t steps = fl_ceil_div(p->reduced, p->lanes);
   int bytes = kept_bytes(p);
   p->kept = p->f.phases <= TILE_PASSES && p->reduced > 0 && steps <= 16 &&
             steps * p->v * bytes <= 128;
@@ -359,7 +359,7 @@ static bool rows_in_place(const tile_plan *p) {
 }
 
 static int64_t plan_blocks(const tile_plan *p) {
-  return flc_ceil_div(p->columns ? p->rows / p->v : p->rows, p->groups);
+  return fl_ceil_div(p->columns ? p->rows / p->v : p->rows, p->groups);
 }
 
 /* Few rows that are long: several blocks share each. */
@@ -387,8 +387,8 @@ static void plan_segments(tile_plan *p, const flc_chip *chip) {
   segments = segments > 1024 ? 1024 : segments;
   if (segments < 2)
     return;
-  p->segment = flc_ceil_div(flc_ceil_div(p->reduced, segments), least) * least;
-  p->segments = (int)flc_ceil_div(p->reduced, p->segment);
+  p->segment = fl_ceil_div(fl_ceil_div(p->reduced, segments), least) * least;
+  p->segments = (int)fl_ceil_div(p->reduced, p->segment);
   p->kernels = p->segments > 1 ? p->f.phases : 1;
 }
 
