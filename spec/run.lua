@@ -83,7 +83,7 @@ local function job(name, command, reader)
   if not wanted then return end
   local stem = ("%s/%d"):format(results, #queue + 1)
   queue[#queue + 1] = {name = name, read = reader, stem = stem}
-  command = ("timeout -k 5 %s %s"):format(limit, command:gsub("@", stem))
+  command = ("timeout -k 5 %s %s"):format(limit, command:gsub("RESULTS/@", stem))
   write(stem .. ".sh", ("export FLARE_BUILD='%s'\n%s >'%s.log' 2>&1 </dev/null\necho %d $?\n")
     :format(build, command, stem, #queue))
 end
@@ -92,7 +92,7 @@ job("ctest", ("ctest --test-dir '%s' --output-on-failure"):format(build), read_c
 job("luacheck", "luacheck --no-color -q .", read_status)
 local busted = output("command -v busted"):match "%S+" or "busted"
 for file in output("find spec -name '*_spec.lua' | sort"):gmatch "%S+" do
-  job(file, ("'%s/flare' %s -o spec/support/report.lua -Xoutput @.tests %s")
+  job(file, ("'%s/flare' %s -o spec/support/report.lua -Xoutput 'RESULTS/@.tests' %s")
     :format(build, busted, file), read_busted)
 end
 
@@ -107,6 +107,16 @@ local function count(from)
   return passed, failed, skipped
 end
 
+-- Files in the checkout that git neither has nor ignores.
+local function strangers()
+  local found = {}
+  for path in output "git ls-files --others --exclude-standard 2>/dev/null":gmatch "[^\n]+" do
+    found[path] = true
+  end
+  return found
+end
+
+local before = strangers()
 local numbers = {}
 for k = 1, #queue do numbers[k] = k end
 local pipe = assert(io.popen(("printf '%%s\\n' %s | xargs -P %s -I@ sh '%s/@.sh'")
@@ -122,6 +132,17 @@ for line in pipe:lines() do
   io.flush()
 end
 pipe:close()
+
+-- Others may be editing the checkout while a part of the tests runs.
+if #words == 0 then
+  local left = {}
+  for path in pairs(strangers()) do
+    if not before[path] then left[#left + 1] = path end
+  end
+  table.sort(left)
+  add(#left == 0 and "success" or "failure", 0, "no test leaves files in the sources"
+    .. (#left > 0 and ", but one left " .. table.concat(left, ", ") or ""))
+end
 
 local slow = {table.unpack(tests)}
 table.sort(slow, function(a, b) return a.seconds > b.seconds end)
