@@ -1,6 +1,7 @@
 -- Options of a script's command line.
 local flare = require "flare"
 local args = require "flare.args"
+local tree = require "spec.support.tree"
 
 local defaults = {steps = 200, lr = 0.1, device = "cpu", quiet = false}
 
@@ -23,6 +24,8 @@ describe("flare.args", function()
       ["--xyz=3"] = "unknown option '--xyz' (there are: --device, --help, --lr, --quiet, --steps)",
       ["fast"] = "unexpected argument 'fast' (there are: --device, --help, --lr, --quiet, --steps)",
       ["--steps"] = "--steps needs a value",
+      ["--device --help"] = "--device needs a value, got '--help'; a value that begins with -- is "
+        .. "given as --device=--help",
       ["--steps few"] = "--steps needs a number, got 'few'",
       ["--steps 1.5"] = "--steps needs a whole number, got '1.5'",
       ["--lr="] = "--lr needs a number, got ''",
@@ -49,5 +52,41 @@ Fits a line.
   --help             print this and exit]], args.usage("fit.lua", "Fits a line.", {
       steps = 200, lr = {0.1, "learning rate"}, device = "cpu", out = {"", "folder"},
       quiet = {false, "print less"}}))
+  end)
+end)
+
+describe("flare's commands", function()
+  local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
+  local folder
+  setup(function()
+    folder = os.tmpname()
+    assert(os.remove(folder) and os.execute("mkdir " .. folder))
+    if program:sub(1, 1) ~= "/" then
+      program = tree.output "pwd":match "[^\n]+" .. "/" .. program
+    end
+  end)
+  teardown(function() os.execute("rm -rf " .. folder) end)
+
+  local function said(words)
+    return tree.output(("cd %s && timeout 20 '%s' %s 2>&1 </dev/null; echo status=$?")
+      :format(folder, program, words))
+  end
+
+  it("print their usage for --help", function()
+    for _, command in ipairs {"help", "doctor", "launch", "kernels", "bench"} do
+      local text = said(command .. " --help")
+      assert.match("^usage: flare " .. command .. ".*\nstatus=0\n$", text)
+    end
+  end)
+
+  it("take no option for the value of another, so no file has the name of one", function()
+    for _, words in ipairs {
+      "help --luacats --help", "help --lua", "kernels --pack sm_80 --out --help",
+      "kernels --pack --out x", "kernels --check --quick", "launch --logs --dry-run -n 1 x.lua",
+      "launch -n 1 --secret --verbose x.lua", "doctor x",
+    } do
+      assert.match("\nstatus=[12]\n$", said(words), 1, words)
+    end
+    assert.equal("", tree.output("ls -A " .. folder))
   end)
 end)

@@ -6,7 +6,13 @@ local terminal = require "flare.repl.terminal"
 -- What a function of an optional library gave: whether the library is there.
 local function has(_, message) return not (message or ""):find("built without", 1, true) end
 
-return function()
+return function(arguments)
+  if arguments[1] then
+    local asked = arguments[1] == "--help" or arguments[1] == "-h"
+    local out = asked and io.stdout or io.stderr
+    out:write("usage: flare doctor: which devices and libraries are here\n")
+    return asked and 0 or 1
+  end
   print(("flare %s, %s"):format(core.version, _VERSION))
   for _, name in ipairs(core.devices()) do print("device   " .. name) end
   print("threads  " .. core.threads())

@@ -27,8 +27,18 @@ local function overview()
   return table.concat(out, "\n")
 end
 
+local usage = "usage: flare help [NAME] | --luacats [FILE]"
+
 return function(arguments)
-  if arguments[1] == "--luacats" then
+  local option = arguments[1] and arguments[1]:match "^%-.*"
+  if option == "--help" or option == "-h" then
+    print(usage)
+    return 0
+  elseif option and option ~= "--luacats" or (arguments[2] or ""):find "^%-" then
+    io.stderr:write(usage, "\n")
+    return 1
+  end
+  if option then
     local text = require("flare.help.luacats").text()
     local file, problem = io.stdout, nil
     if arguments[2] then file, problem = io.open(arguments[2], "w") end

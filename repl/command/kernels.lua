@@ -28,8 +28,12 @@ return function(arguments)
   while arguments[i] do
     local name = arguments[i]:match "^%-%-(%a+)$"
     if name == "quick" then o.quick = true
+    elseif name == "help" then
+      print(usage)
+      return 0
     elseif name == "check" or name == "pack" or name == "out" then
       i = i + 1
+      if (arguments[i] or "-"):find "^%-" then return fail(usage) end
       o[name] = arguments[i]
     else return fail(usage) end
     i = i + 1

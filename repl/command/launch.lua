@@ -74,6 +74,7 @@ local function read(args)
       if not value then
         k = k + 1
         value = args[k]
+        if (value or ""):find "^%-%-" then value = nil end -- the next option
       end
       if not value or value == "" then return nil, name .. " needs a value" end
       if whole[key] or key == "timeout" then

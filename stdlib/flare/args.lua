@@ -53,6 +53,10 @@ function M.read(argv, defaults)
       if not text then
         i = i + 1
         text = argv[i]
+        if text and text:find "^%-%-" then
+          return nil, ("--%s needs a value, got '%s'; a value that begins with -- is given as "
+            .. "--%s=%s"):format(key, text, key, text)
+        end
       end
       if not text then return nil, ("--%s needs a value"):format(key) end
       local value, message = convert(key, default, text)
