@@ -123,9 +123,13 @@ static int module_path(lua_State *L) {
   return 1;
 }
 
-/* Appends " (in GPT.blocks.2)" to the string on top. */
+/* Appends " (in GPT.blocks.2)" to the string on top, but not to an error that a
+ * device reports late: its launch was in another module, or in none. */
 static void add_module(lua_State *L) {
   lua_Debug ar;
+  const char *text = lua_tostring(L, -1);
+  if (text && strstr(text, "(launched at "))
+    return;
   if (!lua_getstack(L, 0, &ar) || !lua_checkstack(L, 16))
     return;
   lua_pushcfunction(L, module_path);

@@ -158,6 +158,18 @@ describe("the user's line", function()
     assert.matches(line(7):gsub("%p", "%%%0"), message)
     assert.not_matches("embedding%.lua", message)
   end)
+
+  it("comes without the module that happens to run when a device says it", function()
+    local first, second = nn.Embedding(10, 4):to "sim:0", nn.Linear(4, 4):to "sim:0"
+    local at = flare.full({2}, 99, {dtype = "i64", device = "sim:0"})
+    local message = fails(function()
+      local y = first(at)
+      for _ = 1, 1000 do second(y) end
+      return y:totable()
+    end)
+    assert.matches("launched at ", message)
+    assert.not_matches(" %(in ", message)
+  end)
 end)
 
 describe("the table of call sites", function()
