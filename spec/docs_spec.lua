@@ -39,6 +39,17 @@ describe("the documentation", function()
     assert(#missing == 0, "docs/mkdocs.yml: " .. table.concat(missing, ", "))
   end)
 
+  it("says at the top of each page what one can do after it, and ends with what to see", function()
+    local lists = {["docs/ops.md"] = true, ["docs/changelog.md"] = true, ["docs/style.md"] = true}
+    for _, path in ipairs(docs.pages) do
+      local text = tree.read(path)
+      if path:find "^docs/[%w-]+%.md$" and not lists[path] then
+        assert(text:match "^# [^\n]+\n\n([^\n]*)":find "^After this page you ", path)
+        assert(text:sub(-1500):find "\n#* ?See also[:\n]", path)
+      end
+    end
+  end)
+
   it("stays within 120 columns, tables aside", function()
     local over = {}
     for _, path in ipairs(docs.pages) do
