@@ -1,5 +1,5 @@
-/* Composed operators of pooling: the largest element of windows that fill a
- * given size, power means, and back from the positions of the largest. */
+/* Composed operators of pooling: adaptive max pooling, power means (lp_pool),
+ * and max_unpool. */
 #include "window.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static bool numbers_of(fli_composing *g, int k, const char *name, int n,
   return fits;
 }
 
-static fl_value pooling_more_counted(fli_composing *g, int64_t n) {
+static fl_value pooling_positions(fli_composing *g, int64_t n) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_arange);
   a.v[FL_ATTR_arange_start].f = 0;
   a.v[FL_ATTR_arange_stop].f = (double)n;
@@ -46,8 +46,8 @@ static fl_value pooling_more_counted(fli_composing *g, int64_t n) {
 
 /* Result j of m over n elements: those from floor(j n / m) up to ceil((j + 1) n
  * / m). The windows side by side, filled up with their last elements. */
-static fl_value pooling_more_largest(fli_composing *g, fl_value x, int dim,
-                                     int64_t m) {
+static fl_value pooling_largest(fli_composing *g, fl_value x, int dim,
+                                int64_t m) {
   const fl_meta *s = fli_meta(x);
   int64_t n = s->shape[dim], width = 0, shape[FL_MAX_DIMS + 1];
   int ndim = s->ndim;
@@ -55,10 +55,10 @@ static fl_value pooling_more_largest(fli_composing *g, fl_value x, int dim,
     int64_t w = (j * n + n + m - 1) / m - j * n / m;
     width = w > width ? w : width;
   }
-  fl_value j = MUL(pooling_more_counted(g, m), fli_integer(n));
+  fl_value j = MUL(pooling_positions(g, m), fli_integer(n));
   fl_value end = RUN(floor_div, ADD(j, fli_integer(n + m - 1)), fli_integer(m));
   fl_value at = fli_v_unsqueeze(&g->e, RUN(floor_div, j, fli_integer(m)), 1);
-  at = RUN(minimum, ADD(at, pooling_more_counted(g, width)),
+  at = RUN(minimum, ADD(at, pooling_positions(g, width)),
            SUB(fli_v_unsqueeze(&g->e, end, 1), fli_integer(1)));
   at = fli_v_reshape(&g->e, at, 1, (int64_t[]){m * width});
   memcpy(shape, s->shape, sizeof s->shape);
@@ -102,7 +102,7 @@ void fli_compose_adaptive_max_pool(fli_composing *g) {
     x = RUN_A(max_pool, &a, x);
   }
   for (int k = 0; k < n && !even && g->e.status == FL_OK; k++)
-    x = pooling_more_largest(g, x, first + k, size[k]);
+    x = pooling_largest(g, x, first + k, size[k]);
   g->out[0] = x;
 }
 
