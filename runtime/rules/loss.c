@@ -294,6 +294,16 @@ static fl_value class_labels(fli_composing *g, fl_value t, int64_t classes) {
   return RESHAPE(RUN(embedding, table, t), fli_meta(t));
 }
 
+/* Whether t has x's shape without the dim of the classes. */
+static bool labels_fit(const fl_meta *x, const fl_meta *t, int dim) {
+  if (x->ndim == 0 || t->ndim != x->ndim - 1)
+    return false;
+  for (int d = 0; d < t->ndim; d++)
+    if (t->shape[d] != x->shape[d + (d >= dim)])
+      return false;
+  return true;
+}
+
 /* attrs: ignore_index, reduction */
 void fli_compose_nll_loss(fli_composing *g) {
   fl_value x = g->in[FL_IN_nll_loss_x], t = g->in[FL_IN_nll_loss_target],
@@ -301,13 +311,20 @@ void fli_compose_nll_loss(fli_composing *g) {
   const fl_meta *m = fli_meta(x);
   int dim = m->ndim > 1;
   int64_t reduction = g->attrs->v[FL_ATTR_nll_loss_reduction].i;
-  if (!x.tensor || !t.tensor || m->ndim == 0 ||
-      fli_meta(t)->ndim != m->ndim - 1) {
+  if (!x.tensor || !t.tensor || !labels_fit(m, fli_meta(t), dim)) {
     fli_env_fail(&g->e, FL_ESHAPE,
                  "nll_loss: log-probabilities of shape (N, C, ...) take "
                  "targets of shape (N, ...), got %s and %s",
                  fli_shape_text(m->ndim, m->shape),
                  fli_shape_text(fli_meta(t)->ndim, fli_meta(t)->shape));
+    return;
+  }
+  const fl_meta *of = w.tensor ? fli_meta(w) : NULL;
+  if (of && (of->ndim != 1 || of->shape[0] != m->shape[dim])) {
+    fli_env_fail(&g->e, FL_ESHAPE,
+                 "nll_loss: weight has one number for each of %lld classes, "
+                 "not shape %s",
+                 (long long)m->shape[dim], fli_shape_text(of->ndim, of->shape));
     return;
   }
   fl_value valid =

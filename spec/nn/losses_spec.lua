@@ -144,6 +144,35 @@ describe("losses", function()
     end)
   end)
 
+  it("refuse targets of another shape, which would broadcast or be left out", function()
+    local F = nn.functional
+    local few = flare.tensor({1, 2}, {dtype = "i64"})
+    for _, call in ipairs {
+      function() return flare.nll_loss(x, few) end,
+      function() return flare.nll_loss(x, labels:narrow(1, 1, 1)) end,
+      function() return flare.cross_entropy(x, few) end,
+      function() return flare.nll_loss(x:view(1, 5, 2, 2), labels:view(1, 4, 1)) end,
+      function() return F.multi_margin_loss(x, few) end,
+      function() return F.soft_margin_loss(x, sides[1]) end,
+      function() return F.hinge_embedding_loss(x, sides:narrow(2, 1, 1)) end,
+      function() return F.poisson_nll_loss(x, target[1]) end,
+      function() return F.gaussian_nll_loss(x, target[1], x:square() + 1) end,
+      function() return F.margin_ranking_loss(x, target[1], sides) end,
+      function() return F.margin_ranking_loss(x, target, sides[1]) end,
+      function() return F.triplet_margin_loss(x, target, target[1]) end,
+      function() return F.cosine_embedding_loss(x, target, sides[1]) end,
+      function() return flare.mse_loss(x, target[1]) end,
+    } do
+      local ok, message = pcall(call)
+      assert.is_false(ok)
+      assert.match("shape", tostring(message))
+    end
+    assert.error_matches(function()
+      flare.nll_loss(x, labels, {weight = weight:narrow(1, 1, 2)})
+    end, "one number for each of 5 classes")
+    assert.equal("()", tostring(F.cosine_embedding_loss(x, target, flare.ones(1)).shape))
+  end)
+
   it("TripletMarginLoss is zero when the other one is far", function()
     local far = nn.TripletMarginLoss()(x, target, fill({4, 5}, 3))
     assert.equal(0, far:item())

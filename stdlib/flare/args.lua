@@ -119,8 +119,13 @@ local function is_first() return (os.getenv "RANK" or "0") == "0" end
 -- @return a table of the options, and the set of names that were given
 function M.args(argv, about, list)
   argv = argv or {}
+  if type(argv) ~= "table" then
+    require("flare.fail")("args: the words of the command line (arg) are expected, got %s",
+                          options.kind(argv))
+  end
   local script = argv[0] or "script.lua"
   for i = 1, #argv do
+    options.text("args", "each word", argv[i])
     if argv[i] == "--help" then
       if is_first() then io.stdout:write(M.usage(script, about, list), "\n") end
       os.exit(0)

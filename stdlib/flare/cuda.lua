@@ -1,6 +1,7 @@
 --- NVIDIA's GPUs: whether CUDA is available, kernels from source, compilation ahead of time.
 -- Tensors are made there with device = "cuda" or moved by x:to "cuda"; "cuda:1" is the second GPU.
 local core = require "flare.core"
+local options = require "flare.options"
 
 local cuda = {}
 
@@ -36,6 +37,7 @@ function cuda.report() return core.backend_query("cuda", "doctor") end
 -- compiles one specialisation of each kernel.
 -- @return the list, or nil and a message
 function cuda.check(arch, quick)
+  options.text("cuda.check", "arch", arch)
   local text, why = core.backend_query("cuda", "check", arch .. (quick and " quick" or ""))
   if not text then return nil, why end
   local list = {}
@@ -53,6 +55,10 @@ end
 
 --- Compiles every built-in kernel into one file, a pack, for architectures like "sm_80,sm_90a".
 -- @return a text about what was written, or nil and a message
-function cuda.pack(archs, path) return core.backend_query("cuda", "pack", archs .. " " .. path) end
+function cuda.pack(archs, path)
+  options.text("cuda.pack", "archs", archs)
+  options.text("cuda.pack", "path", path)
+  return core.backend_query("cuda", "pack", archs .. " " .. path)
+end
 
 return require "flare.lazy"("flare.cuda", cuda, {})

@@ -6,6 +6,7 @@
 local core = require "flare.core"
 local fail = require "flare.fail"
 local product_of = require "flare.einsum_product"
+local options = require "flare.options"
 
 local M = {}
 
@@ -310,6 +311,7 @@ end
 --- The tensor contraction of a and b: sums of products over pairs of dims.
 -- @param dims a number n: the last n dims of a with the first n of b; or two lists of dims
 function M.tensordot(a, b, dims)
+  options.tensors("tensordot", "a", a, "b", b)
   local of_a, of_b = {}, {}
   if dims == nil then dims = 2 end
   if math.type(dims) == "integer" and dims >= 0 and dims <= a:dim() and dims <= b:dim() then

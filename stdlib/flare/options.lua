@@ -19,6 +19,7 @@ end
 -- @param candidates a table whose string keys are the valid names
 function M.nearest(name, candidates)
   local lower, given = {}, {}
+  name = tostring(name)
   for i, candidate in ipairs(names_of(candidates)) do
     lower[i] = candidate:lower()
     given[lower[i]] = candidate
@@ -106,6 +107,34 @@ function M.describe(name, o, rest)
 end
 
 M.none = setmetatable({}, {__name = "left out"})
+
+--- Checks that the values are tensors: options.tensors("f", "x", x, "target", target).
+function M.tensors(where, ...)
+  for k = 1, select("#", ...), 2 do
+    local name, value = select(k, ...)
+    M.tensor(where, name, value)
+  end
+end
+
+--- The same, and that all have the shape of the first.
+function M.alike(where, first, x, ...)
+  M.tensors(where, first, x, ...)
+  for k = 1, select("#", ...), 2 do
+    local name, value = select(k, ...)
+    if value.shape ~= x.shape then
+      fail("%s: %s has shape %s, %s %s", where, first, tostring(x.shape), name,
+           tostring(value.shape))
+    end
+  end
+end
+
+--- Checks that `value` is a string and returns it.
+function M.text(where, name, value)
+  if type(value) ~= "string" then
+    fail("%s: %s must be a string, got %s", where, name, M.kind(value))
+  end
+  return value
+end
 
 --- Checks that `value` is a positive integer and returns it.
 function M.count(where, name, value, least)

@@ -21,15 +21,20 @@ local function each(list, f)
 end
 
 --- x with at least one dim.
-function M.atleast_1d(x) return x:dim() == 0 and x:view(1) or x end
+function M.atleast_1d(x)
+  options.tensor("atleast_1d", "x", x)
+  return x:dim() == 0 and x:view(1) or x
+end
 
 --- x with at least two dims: vectors become rows.
 function M.atleast_2d(x)
+  options.tensor("atleast_2d", "x", x)
   return x:dim() < 2 and M.atleast_1d(x):unsqueeze(1) or x
 end
 
 --- x with at least three dims: (n) becomes (1, n, 1), (m, n) becomes (m, n, 1).
 function M.atleast_3d(x)
+  options.tensor("atleast_3d", "x", x)
   return x:dim() < 3 and M.atleast_2d(x):unsqueeze(3) or x
 end
 

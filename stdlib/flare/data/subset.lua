@@ -8,6 +8,10 @@ local Subset = class("Subset")
 
 --- data.Subset(dataset, index), index: a tensor of positions in the data set
 function Subset:init(dataset, index)
+  if not (type(dataset) == "table" and dataset.size and (dataset.fetch or dataset.get)) then
+    fail("data.Subset: a data set with size and fetch (or get), such as data.Tensors(x, y), is "
+      .. "expected, got %s", core.is_tensor(dataset) and "a tensor" or type(dataset))
+  end
   if type(index) == "table" then index = core.tensor(index, {dtype = "i64"}) end
   if not core.is_tensor(index) or index:dim() ~= 1 then
     fail("data.Subset: the positions must be a tensor of one dim or a list")

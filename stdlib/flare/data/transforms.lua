@@ -117,7 +117,9 @@ define("Normalize", "mean, std", "(x - mean) / std, with a number for each chann
   function(where, mean, std)
     local function list(name, value)
       value = core.is_tensor(value) and value or core.tensor(value)
-      if value:dim() > 1 then fail("%s: %s must be a list of numbers", where, name) end
+      if value:dim() > 1 or value.dtype == "bool" then
+        fail("%s: %s must be a list of numbers", where, name)
+      end
       return value:view(1, -1, 1, 1)
     end
     return {mean = list("mean", mean), std = list("std", std)}

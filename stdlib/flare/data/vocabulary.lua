@@ -15,7 +15,9 @@ end
 function Vocabulary:init(source)
   self.characters = {}
   if type(source) == "table" then
-    for i, character in ipairs(source) do self.characters[i] = character end
+    for i, character in ipairs(source) do
+      self.characters[i] = options.text("data.Vocabulary", "each character", character)
+    end
     self.bytes = true
     for _, character in ipairs(source) do self.bytes = self.bytes and #character == 1 end
   elseif type(source) == "string" then

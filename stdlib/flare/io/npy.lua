@@ -40,6 +40,9 @@ end
 --- The tensor in a source of bytes (see npy_header.parse; `map` may be a mapped file).
 -- @return a tensor, or nil and a message without the file's name
 function M.decode(source)
+  if type(source) ~= "table" or type(source.read) ~= "function" then
+    fail("npy.decode: a table with size and read is expected, got %s", type(source))
+  end
   local h, message = header.parse(source)
   if not h then return nil, message end
   local shape = h.fortran and backwards(h.shape) or h.shape

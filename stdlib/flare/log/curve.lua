@@ -22,6 +22,10 @@ return function(source, opts)
   for _, key in ipairs(o.keys or {"loss", "val_loss"}) do
     local s = {name = key, x = {}, y = {}}
     for i, row in ipairs(rows) do
+      if type(row) ~= "table" then
+        fail("log.curve: row %d is %s, not a table such as {step = 1, loss = 0.5}", i,
+             options.kind(row))
+      end
       local y = tonumber(row[key])
       if y then
         s.x[#s.x + 1] = tonumber(row.step) or i

@@ -10,15 +10,15 @@ local Metrics = class("Metrics")
 --- All complete lines of a metrics file, in order.
 -- @return a list of tables, or nil and a message
 function Metrics.read(path)
-  local file, message = io.open(path, "r")
-  if not file then return nil, message end
+  options.text("log.read_metrics", "path", path)
+  local text, message = core.file.read(path)
+  if not text then return nil, message end
   local list = {}
-  for line in file:lines() do
+  for line in text:gmatch "[^\n]+" do
     local row = core.json.decode(line)
     -- a run that was killed may leave half a line at the end
     if type(row) == "table" then list[#list + 1] = row end
   end
-  file:close()
   return list
 end
 
@@ -28,6 +28,7 @@ end
 -- @return the writer, or nil and a message
 function Metrics.open(path, opts)
   local o = options.check("log.metrics", opts, {after = options.none})
+  options.text("log.metrics", "path", path)
   if o.after then
     local rows = Metrics.read(path) or {}
     local kept = {}

@@ -1,5 +1,7 @@
 --- Round numbers along an axis.
 local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
 
 local M = {}
 
@@ -50,6 +52,10 @@ end
 --- Series in one form: a list of {name =, x =, y =}. A list of numbers is one series over
 -- 1, 2, ...; a table of names and lists is several.
 function M.series(given)
+  if type(given) ~= "table" or core.is_tensor(given) then
+    fail("a plot takes a list of numbers, a list of {name =, x =, y =}, or {name = list}, got %s",
+         options.kind(given))
+  end
   if type(given[1]) == "number" then given = {{y = given}} end
   if given[1] == nil then
     local names, list = {}, {}
@@ -57,12 +63,17 @@ function M.series(given)
     table.sort(names)
     for i, name in ipairs(names) do
       local s = given[name]
-      list[i] = s.y and {name = name, x = s.x, y = s.y} or {name = name, y = s}
+      local whole = type(s) == "table" and s.y
+      list[i] = whole and {name = name, x = s.x, y = s.y} or {name = name, y = s}
     end
     given = list
   end
   local list = {}
   for i, s in ipairs(given) do
+    local y = type(s) == "table" and s.y or nil
+    if type(y) ~= "table" or type(y[1] or 0) ~= "number" then
+      fail("a plot takes lists of numbers, got %s", options.kind(type(s) == "table" and y or s))
+    end
     local x = s.x
     if not x then
       x = {}

@@ -104,6 +104,9 @@ local function measure_norms(model, ...)
   elseif (...) == nil then
     fail "measure_norms: batches are needed, as loader:epoch()"
   end
+  if type((...)) ~= "function" then
+    fail("measure_norms: batches are needed, as loader:epoch(), got %s", options.kind((...)))
+  end
   local norms, modes = {}, {}
   for _, layer in ipairs(model:modules()) do
     modes[layer] = layer.training

@@ -4,6 +4,7 @@ local core = require "flare.core"
 local fail = require "flare.fail"
 local Module = require "flare.nn.module"
 local walk = require "flare.nn.walk"
+local options = require "flare.options"
 
 local function check(where, module)
   if not walk.is_module(module) then
@@ -98,6 +99,9 @@ local ModuleDict = class("ModuleDict", Module)
 --- nn.ModuleDict{first = a, second = b}: modules under names, as fields. Modules of the table are
 -- in alphabetical order; modules that `set` adds follow.
 function ModuleDict:init(modules)
+  if modules ~= nil and type(modules) ~= "table" then
+    fail("nn.ModuleDict: a table of names and modules is expected, got %s", options.kind(modules))
+  end
   local names = {}
   for name in pairs(modules or {}) do names[#names + 1] = name end
   table.sort(names, function(a, b) return tostring(a) < tostring(b) end)

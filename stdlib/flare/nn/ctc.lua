@@ -51,6 +51,7 @@ local M = {}
 --- See nn.functional.ctc_loss.
 function M.loss(log_probs, targets, input_lengths, target_lengths, opts)
   local o = options.check("ctc_loss", opts, defaults)
+  options.tensors("ctc_loss", "log_probs", log_probs, "targets", targets)
   if log_probs:dim() ~= 3 or targets:dim() ~= 2 or targets:size(1) ~= log_probs:size(2) then
     fail("ctc_loss: (time, n, classes) and targets (n, labels) are expected, got (%s) and (%s)",
          table.concat(log_probs.shape, ", "), table.concat(targets.shape, ", "))

@@ -52,6 +52,10 @@ end
 -- @param size the result's shape, (n, channels, height, width)
 function F.affine_grid(theta, size, opts)
   local o = options.check("affine_grid", opts, {align_corners = false})
+  options.tensor("affine_grid", "theta", theta)
+  if type(size) ~= "table" then
+    fail("affine_grid: size must be a list of sizes, got %s", options.kind(size))
+  end
   local n = #size - 2
   if n < 2 or n > 3 or theta:dim() ~= 3 or theta:size(1) ~= size[1] or theta:size(2) ~= n
     or theta:size(3) ~= n + 1 then
@@ -79,7 +83,12 @@ end
 -- @param target (n) or a scalar of 1 and -1
 function F.cosine_embedding_loss(a, b, target, opts)
   local o = options.check("cosine_embedding_loss", opts, {margin = 0, reduction = "mean"})
+  options.alike("cosine_embedding_loss", "a", a, "b", b)
+  options.tensor("cosine_embedding_loss", "target", target)
   local cosine = core.cosine_similarity(a, b, -1)
+  if target:numel() > 1 then
+    options.alike("cosine_embedding_loss", "a . b", cosine, "target", target)
+  end
   local apart = core.relu(cosine - o.margin)
   return reduce("cosine_embedding_loss", core.where(target:gt(0), 1 - cosine, apart), o.reduction)
 end
@@ -87,6 +96,9 @@ end
 --- max(0, -target * (a - b) + margin): with target 1, a should be above b; with -1, below.
 function F.margin_ranking_loss(a, b, target, opts)
   local o = options.check("margin_ranking_loss", opts, {margin = 0, reduction = "mean"})
+  options.alike("margin_ranking_loss", "a", a, "b", b)
+  options.tensor("margin_ranking_loss", "target", target)
+  if target:numel() > 1 then options.alike("margin_ranking_loss", "a", a, "target", target) end
   return reduce("margin_ranking_loss", core.relu(target * (b - a) + o.margin), o.reduction)
 end
 
@@ -98,6 +110,7 @@ function F.triplet_margin_loss(anchor, same, other, opts)
   local o = options.check("triplet_margin_loss", opts,
                           {margin = 1, p = 2, eps = 1e-6, swap = false, reduction = "mean",
                            distance = options.none})
+  options.alike("triplet_margin_loss", "anchor", anchor, "same", same, "other", other)
   local distance = o.distance or function(a, b)
     return core.norm(a - b + o.eps, {p = o.p, dims = {-1}})
   end
@@ -111,6 +124,8 @@ end
 function F.gaussian_nll_loss(x, target, var, opts)
   local o = options.check("gaussian_nll_loss", opts,
                           {full = false, eps = 1e-6, reduction = "mean"})
+  options.alike("gaussian_nll_loss", "x", x, "target", target)
+  options.tensor("gaussian_nll_loss", "var", var)
   local below = core.relu(o.eps - var:detach())
   var = var + below
   local loss = 0.5 * (var:log() + (x - target) ^ 2 / var)
@@ -123,6 +138,7 @@ end
 function F.poisson_nll_loss(x, target, opts)
   local o = options.check("poisson_nll_loss", opts,
                           {log_input = true, full = false, eps = 1e-8, reduction = "mean"})
+  options.alike("poisson_nll_loss", "x", x, "target", target)
   local loss = o.log_input and x:exp() - target * x or x - target * (x + o.eps):log()
   if o.full then
     local more = target * target:log() - target + 0.5 * (2 * math.pi * target):log()
@@ -134,6 +150,7 @@ end
 --- x where target is 1, max(0, margin - x) where it is -1.
 function F.hinge_embedding_loss(x, target, opts)
   local o = options.check("hinge_embedding_loss", opts, {margin = 1, reduction = "mean"})
+  options.alike("hinge_embedding_loss", "x", x, "target", target)
   return reduce("hinge_embedding_loss", core.where(target:gt(0), x, core.relu(o.margin - x)),
                 o.reduction)
 end
@@ -141,6 +158,7 @@ end
 --- log(1 + exp(-target x)), target 1 or -1.
 function F.soft_margin_loss(x, target, opts)
   local o = options.check("soft_margin_loss", opts, {reduction = "mean"})
+  options.alike("soft_margin_loss", "x", x, "target", target)
   return reduce("soft_margin_loss", core.softplus(-target * x), o.reduction)
 end
 
@@ -150,6 +168,11 @@ end
 function F.multi_margin_loss(x, target, opts)
   local o = options.check("multi_margin_loss", opts,
                           {margin = 1, p = 1, weight = options.none, reduction = "mean"})
+  options.tensors("multi_margin_loss", "x", x, "target", target)
+  if x:dim() ~= target:dim() + 1 or x:numel() ~= target:numel() * x:size(-1) then
+    fail("multi_margin_loss: x of shape (n, classes) takes a target (n), got %s and %s",
+         tostring(x.shape), tostring(target.shape))
+  end
   local at = target:unsqueeze(-1)
   local over = core.relu(o.margin - x:gather(-1, at) + x) ^ o.p
   if o.weight then over = over * o.weight:take(at) end
@@ -163,6 +186,7 @@ end
 function F.multilabel_margin_loss(x, target, opts)
   local where = "multilabel_margin_loss"
   local o = options.check(where, opts, {reduction = "mean"})
+  options.tensors(where, "x", x, "target", target)
   if tostring(x.shape) ~= tostring(target.shape) or x:dim() < 1 or x:dim() > 2 then
     fail("%s: x and target must be (n, classes) or (classes) both, got %s and %s", where,
          tostring(x.shape), tostring(target.shape))
@@ -201,6 +225,7 @@ end
 -- `hard` it is one-hot, with the gradient of the probabilities (straight-through).
 function F.gumbel_softmax(logits, opts)
   local o = options.check("gumbel_softmax", opts, {tau = 1, hard = false, dim = -1})
+  options.tensor("gumbel_softmax", "logits", logits)
   local noise = core.empty_like(logits:detach()):exponential_():log()
   local soft = core.softmax((logits - noise) / o.tau, o.dim)
   if not o.hard then return soft end
@@ -219,6 +244,7 @@ end
 --- softmax of -x.
 function F.softmin(x, opts)
   local o = options.check("softmin", type(opts) == "number" and {dim = opts} or opts, {dim = -1})
+  options.tensor("softmin", "x", x)
   return core.softmax(-x, o.dim)
 end
 
@@ -227,6 +253,7 @@ end
 -- mean.
 function F.rrelu(x, opts)
   local o = options.check("rrelu", opts, {lower = 1 / 8, upper = 1 / 3, training = false})
+  options.tensor("rrelu", "x", x)
   if not o.training then return core.leaky_relu(x, (o.lower + o.upper) / 2) end
   return core.where(x:gt(0), x, x * core.empty_like(x:detach()):uniform_(o.lower, o.upper))
 end
@@ -248,13 +275,14 @@ end
 -- of an input with mean 0 and variance 1, as selu gives it.
 -- @param opts {p = 0.5, training = true}
 function F.alpha_dropout(x, opts)
+  options.tensor("alpha_dropout", "x", x)
   return alpha_dropout("alpha_dropout", x, x.shape, opts)
 end
 
 --- alpha_dropout of whole channels of (batch, channels, ...).
 -- @param opts {p = 0.5, training = true}
 function F.feature_alpha_dropout(x, opts)
-  if x:dim() < 2 then
+  if options.tensor("feature_alpha_dropout", "x", x):dim() < 2 then
     fail("feature_alpha_dropout: the input must be (batch, channels, ...), got %s",
          tostring(x.shape))
   end
@@ -297,6 +325,7 @@ end
 -- half.
 function F.glu(x, opts)
   local o = options.check("glu", type(opts) == "number" and {dim = opts} or opts, {dim = -1})
+  options.tensor("glu", "x", x)
   if x:size(o.dim) % 2 == 1 then
     fail("glu: dim %d has %d elements, which cannot be halved", o.dim, x:size(o.dim))
   end
@@ -307,6 +336,7 @@ end
 --- x where it is positive, weight * x elsewhere; weight has one element or one for each
 -- element of dim 2.
 function F.prelu(x, weight)
+  options.tensors("prelu", "x", x, "weight", weight)
   if weight:numel() > 1 then
     local shape = {}
     for i = 1, x:dim() do shape[i] = i == 2 and weight:numel() or 1 end

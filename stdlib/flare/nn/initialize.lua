@@ -11,8 +11,8 @@ local M = {}
 --- Fan in and fan out of a weight (outputs, inputs, window...): inputs and outputs times the size
 -- of the window.
 function M.fans(x)
-  local shape = x.shape
-  if #shape < 2 then fail("initialize: fan in and out need 2 dims or more, got %d", #shape) end
+  local shape = options.tensor("init.fans", "x", x).shape
+  if #shape < 2 then fail("init.fans: fan in and out need 2 dims or more, got %d", #shape) end
   local window = 1
   for i = 3, #shape do window = window * shape[i] end
   return shape[2] * window, shape[1] * window

@@ -69,6 +69,7 @@ function M.parametrize(module, f, opts)
   end
   local function make(layer)
     local weight = (layer[map] or f)(layer[orig])
+    options.tensor("parametrize", "what the function returns", weight)
     if tostring(weight.shape) ~= tostring(layer[orig].shape) then
       fail("parametrize: the function turns %s %s into %s", name, tostring(layer[orig].shape),
            tostring(weight.shape))
@@ -99,10 +100,9 @@ end
 --   for the whole weight
 -- @return the layer
 function M.weight_norm(module, opts)
-  opts = opts or {}
-  local dim = opts.dim
-  if dim == nil then dim = 1 end
   local o = options.check("weight_norm", opts, {name = "weight", dim = options.none})
+  local dim = o.dim
+  if dim == nil then dim = 1 end
   local g, v = o.name .. "_g", o.name .. "_v"
   local function length(x) return x:norm{dims = others(x, dim), keepdim = true} end
   local function make(layer) return layer[v] * (layer[g] / length(layer[v])) end

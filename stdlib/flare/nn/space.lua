@@ -83,6 +83,12 @@ local Pad = class("Pad", Module)
 function Pad:init(pad, opts)
   local o = options.check("nn.Pad", opts, {mode = "constant", value = 0})
   if type(pad) == "number" then pad = {pad, pad, pad, pad} end
+  for k, n in ipairs(type(pad) == "table" and pad or {false}) do
+    if math.type(n) ~= "integer" then
+      fail("nn.Pad: pad must be an integer or a list of integers, got %s", n and
+           ("%s at position %d"):format(options.kind(n), k) or options.kind(pad))
+    end
+  end
   self.pad, self.mode, self.value = pad, o.mode, o.value
 end
 

@@ -42,6 +42,7 @@ function M.from_pytorch(state, message)
   local out = {}
   local function next_number(k) return tostring(k + 1) end
   for name, tensor in pairs(state) do
+    options.text("from_pytorch", "each name", name)
     local kind = name:match "in_proj_(%a+)$"
     local place, out_kind = name:match "^(.-)out_proj(%.%a+)$"
     for _, pair in ipairs(renamed) do name = name:gsub(pair[1], pair[2]) end

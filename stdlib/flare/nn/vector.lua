@@ -2,6 +2,7 @@
 local core = require "flare.core"
 local fail = require "flare.fail"
 local walk = require "flare.nn.walk"
+local options = require "flare.options"
 
 local M = {}
 
@@ -11,6 +12,7 @@ local function list(where, params)
     fail("%s: a module or a list of parameters is expected, got %s", where,
          type(params) == "table" and "an empty one" or type(params))
   end
+  for _, p in ipairs(params) do options.tensor(where, "each parameter", p) end
   return params
 end
 

@@ -24,6 +24,7 @@ local function gradients(where, params)
   end
   local list = {}
   for _, p in ipairs(params) do
+    options.tensor(where, "each parameter", p)
     local grad = p.grad
     if grad then list[#list + 1] = grad end
   end

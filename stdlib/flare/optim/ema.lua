@@ -24,6 +24,7 @@ function EMA:init(params, opts)
   self.decay, self.warmup, self.mean, self.updates = o.decay, o.warmup, o.mean, 0
   self.params, self.averages = params, {}
   for i, p in ipairs(params) do
+    options.tensor("optim.EMA", "each parameter", p)
     -- in f32 where p has 16 bits, which cannot hold (1 - decay) of a difference
     local low = p.dtype == "f16" or p.dtype == "bf16"
     self.averages[i] = low and p:detach():to("f32") or p:detach():clone()

@@ -1,0 +1,71 @@
+-- Wrong arguments of every public function and class: the error says what is wrong at the caller's
+-- line, so it never begins with a line of the library.
+local flare = require "flare"
+
+local function nothing() end
+
+-- Lists of arguments, at most three each; the texts are paths below a folder.
+local function lists(folder)
+  local x, layer, path = flare.ones(2, 3), flare.nn.Linear(2, 2), folder .. "/x"
+  return {
+    {}, {3}, {path}, {{}}, {x}, {x, x}, {x, 3}, {x, path}, {x, {}}, {nothing}, {true, false},
+    {x, x, x}, {x, {}, {}}, {path, folder .. "/y"}, {3, 3}, {{}, {}}, {layer}, {layer, 3},
+    {{1, 2}}, {x, nil, 3}, {layer, nothing}, {nothing, 3}, {nothing, x}, {{a = 1}}, {0 / 0}, {-1},
+    {1, -1}, {x, x, 3}, {layer, x}, {{x, 3}}, {{x}, path}, {layer, {a = 1}}, {path, {a = 1}},
+    {x, true, true},
+  }
+end
+
+-- Parts of the library, and functions beside them that are written in Lua.
+local parts = {"nn", "optim", "distributions", "log", "io", "data", "onnx", "profile", "cuda"}
+local functions = {
+  "grad", "hessian", "jacobian", "vjp", "jvp", "vmap", "checkpoint", "gradcheck", "func", "kernel",
+  "elementwise", "reduce", "einsum", "meshgrid", "tensordot", "explain", "compile", "compile_stats",
+  "help", "pad_sequence", "scope", "autocast", "no_grad", "load", "class", "hstack", "vstack",
+  "stack", "cat", "split", "tensor_split", "atleast_1d", "atleast_2d", "atleast_3d",
+  "broadcast_tensors",
+}
+-- They change the process, or are for one purpose inside the library.
+local without = {core = true, memory = true, file = true, save = true, encode = true, start = true}
+
+-- All functions and classes of a table and of the tables in it, by name.
+local function collect(t, name, found, seen)
+  if seen[t] then return end
+  seen[t] = true
+  for key, value in pairs(t) do
+    if type(key) == "string" and not key:find "^_" and not without[key] then
+      local meta = getmetatable(value)
+      local full = name .. "." .. key
+      if type(value) == "function" or type(value) == "table" and meta and meta.__call then
+        found[full] = value
+      elseif type(value) == "table" then
+        collect(value, full, found, seen)
+      end
+    end
+  end
+end
+
+describe("wrong arguments", function()
+  local folder = os.tmpname()
+  setup(function() assert(os.remove(folder) and flare.core.file.mkdir(folder)) end)
+  teardown(function() os.execute(("rm -rf '%s'"):format(folder)) end)
+
+  it("are an error at the caller's line, never at one of the library", function()
+    local found, names, bad = {}, {}, {}
+    for _, part in ipairs(parts) do collect(flare[part], part, found, {}) end
+    for _, name in ipairs(functions) do found["flare." .. name] = flare[name] end
+    for name in pairs(found) do names[#names + 1] = name end
+    table.sort(names)
+    assert.is_true(#names > 250, #names .. " functions")
+    for _, name in ipairs(names) do
+      for k, list in ipairs(lists(folder)) do
+        local ok, value = pcall(found[name], table.unpack(list, 1, 3))
+        if ok and type(value) == "table" then ok, value = pcall(tostring, value) end
+        if not ok and tostring(value):find "^<flare>/" then
+          bad[#bad + 1] = ("%s, list %d: %s"):format(name, k, tostring(value):match "[^\n]*")
+        end
+      end
+    end
+    assert(#bad == 0, "\n  " .. table.concat(bad, "\n  "))
+  end)
+end)
