@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define ALGORITHMS 8
-#define WORKSPACE  ((size_t)32 << 20) /* bytes */
+#define WORKSPACE  ((size_t)32 << 20) /* bytes of one, at most */
 #define ALIGNED    256                /* of it */
 #define OWN        1000               /* as a choice: our own kernels */
 /* Multiply-adds below which our own kernels do it without asking. */
@@ -277,12 +277,11 @@ static fl_status cublaslt_run(call *c, const cublasLtMatmulAlgo_t *algorithm,
   const void *alpha = wide ? (const void *)&one64 : &one;
   const void *beta = p->add ? alpha : wide ? (const void *)&zero64 : &zero;
   if (workspace && !c->room) {
-    char *room = fl_scratch_get(c->l, WORKSPACE + ALIGNED);
+    char *room = fl_scratch_get(c->l, workspace + ALIGNED);
     if (!room)
       return FL_ENOMEM;
     c->room = room + (ALIGNED - (uintptr_t)room % ALIGNED) % ALIGNED;
   }
-  workspace = c->room ? WORKSPACE : 0;
   int e = blas.table.cublasLtMatmul(
       c->handle, &c->desc, alpha, p->b, &c->a, p->a, &c->b, beta, c->to, &c->c,
       c->to, &c->c, algorithm, c->room, workspace, flc_stream_of(c->l));
