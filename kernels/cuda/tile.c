@@ -561,36 +561,43 @@ static fl_status ready_find(const fl_launch *l, tile_ready *fresh,
   return FL_OK;
 }
 
+/* The operands of a launch: addresses, and what texts depend on. */
+static tile_ready operands_of(const fl_launch *l, uint64_t *args) {
+  tile_ready r = {.processors = flc_chip_of(l)->processors};
+  for (int k = 0; k < l->n_in + l->n_out; k++) {
+    const fl_view *v = k < l->n_in ? &l->in[k] : &l->out[k - l->n_in];
+    args[k] = (uint64_t)(uintptr_t)v->data;
+    if (k < l->n_in && flc_is_number(v)) {
+      memcpy(&args[k], v->imm, 8);
+      r.numbers |= 1ULL << k;
+    } else
+      r.aligned |= (uint64_t)flc_aligned(v->data, 16) << k;
+  }
+  return r;
+}
+
 FLC_KERNEL(tile) {
-  if (l->probe)
-    return FL_OK;
   uint64_t args[FL_TILE_OPERANDS + 1];
-  tile_ready fresh = {.processors = flc_chip_of(l)->processors};
   const tile_ready *r;
   int n = l->n_in + l->n_out, inner = l->tile->n_dims - l->tile->n_inner;
   for (int i = 0; i < l->tile->n_dims; i++)
     if (l->tile->shape[i] == 0 && (i < inner || l->tile->n_inner == 0))
       return FL_OK;
-  for (int k = 0; k < n; k++) {
-    const fl_view *v = k < l->n_in ? &l->in[k] : &l->out[k - l->n_in];
-    args[k] = (uint64_t)(uintptr_t)v->data;
-    if (k < l->n_in && flc_is_number(v)) {
-      memcpy(&args[k], v->imm, 8);
-      fresh.numbers |= 1ULL << k;
-    } else
-      fresh.aligned |= (uint64_t)flc_aligned(v->data, 16) << k;
-  }
+  tile_ready fresh = operands_of(l, args);
   fl_status s = ready_find(l, &fresh, &r);
   if (s)
     return s;
   args[n] = 0;
-  if (r->scratch &&
+  if (r->scratch && !l->probe &&
       !(args[n] = (uint64_t)(uintptr_t)fl_scratch_get(l, r->scratch)))
     return FL_ENOMEM;
   for (int k = 0; k < r->kernels && s == FL_OK; k++) {
     flc_spec spec = {
         .file = "tile", .entry = "tile", .text = r->text[k], .soon = true};
-    s = flc_run(l, &spec, r->grid[k], args, (size_t)(n + 1) * sizeof *args);
+    if (l->probe)
+      flc_run_soon(l, &spec);
+    else
+      s = flc_run(l, &spec, r->grid[k], args, (size_t)(n + 1) * sizeof *args);
   }
   return s;
 }

@@ -309,6 +309,7 @@ static fl_status emit_probe(const emitting *m, const fli_step *x) {
                  .attrs = &x->op->defaults,
                  .tile = x->tile,
                  .device = d & 255,
+                 .stream = fli_stream(m->f->rt, d),
                  .probe = true};
   return x->op->kernel[d >> 8](&l);
 }

@@ -69,6 +69,12 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
   return e ? flc_failed(d, e, l->op) : FL_OK;
 }
 
+void flc_run_soon(const fl_launch *l, const flc_spec *spec) {
+  flc_device *d = l->stream->device;
+  if (!flc_function_known(d, spec))
+    flc_ahead_want(d->arch, spec);
+}
+
 const flc_chip *flc_chip_of(const fl_launch *l) {
   return &l->stream->device->chip;
 }

@@ -240,6 +240,7 @@ void flc_precompile_start(const char *arch, bool more) {
 }
 
 void flc_precompile_stop(void) {
+  flc_ahead_stop();
   pthread_mutex_lock(&flc_lock);
   bool running = warm.running && warm.process == getpid();
   warm.running = false;

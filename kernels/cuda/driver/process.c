@@ -242,6 +242,13 @@ static fl_status process_keep(flc_device *d, const flc_spec *spec,
   return FL_OK;
 }
 
+bool flc_function_known(flc_device *d, const flc_spec *spec) {
+  pthread_mutex_lock(&flc_lock);
+  bool known = *place_of(d->functions, d->room, spec, hash_of(spec));
+  pthread_mutex_unlock(&flc_lock);
+  return known;
+}
+
 fl_status flc_function_get(flc_device *d, const flc_spec *spec,
                            flc_function **f) {
   uint64_t hash = hash_of(spec);

@@ -62,6 +62,7 @@ void flc_fault_in(flc_device *d, const char *where);
   } while (0)
 
 /* The function of a specialisation, compiled or loaded at need. */
+bool flc_function_known(flc_device *d, const flc_spec *spec);
 fl_status flc_function_get(flc_device *d, const flc_spec *spec,
                            flc_function **f);
 extern pthread_mutex_t flc_lock; /* of everything process-wide */
@@ -119,6 +120,15 @@ uint32_t flc_core_key(const flc_spec *s);
 /* Whether the disk cache may have a kernel by now; waits for one that is being
  * compiled. Otherwise the caller compiles it. */
 bool flc_precompile_claim(const uint64_t key[2]);
+
+/* --- ahead.c: several kernels at once --- */
+
+/* A launch will soon ask for it. */
+void flc_ahead_want(const char *arch, const flc_spec *spec);
+/* The compiled kernel, if it was wanted; waits for one that is being compiled.
+ * False: the caller compiles it. */
+bool flc_ahead_take(const uint64_t key[2], flc_binary *b);
+void flc_ahead_stop(void);
 
 /* --- pack.c --- */
 
