@@ -107,5 +107,28 @@ for _, device in ipairs(rows.devices) do
         end
       end
     end)
+
+    it("computes a group norm again where its gradient reads it", function()
+      local x = flare.randn({4, 32, 16, 16}, {device = device}):requires_grad_()
+      local w = flare.randn({32 * 256, 8}, {device = device}) * 0.01
+      local function step()
+        x.grad = nil
+        local y = flare.silu(flare.group_norm(x, nil, nil, 8))
+        local loss = y:reshape(4, 32 * 256):matmul(w):square():sum()
+        loss:backward()
+        return loss
+      end
+      step()
+      local want = x.grad:clone()
+      local written = {}
+      for _, kernel in ipairs(flare.explain(step).kernels) do
+        written[kernel.operators] = kernel.written
+      end
+      -- the result of silu and the statistics; the gradient of the norm's result
+      assert.equal(4 * x:numel() + 2 * 4 * 8 * 4, written["group_norm+silu"])
+      assert.equal(4 * x:numel(), written["group_norm+silu_backward"])
+      local off = (x.grad - want):abs():max():item()
+      assert(off <= 1e-5 * want:abs():max():item(), off)
+    end)
   end)
 end

@@ -435,6 +435,33 @@ static bool join_at(joining *j, uint32_t *close) {
   return false;
 }
 
+/* Cuts the group's loops as those of an opened launch that computes an input,
+ * which sees channels in groups: else it could not be computed again. False:
+ * the launch's coordinates are lost. */
+static bool cut_for_parts(joining *j) {
+  const fuse *f = j->f;
+  int n = j->g->nest.n;
+  for (int k = 0; k < j->e->n_in; k++) {
+    const fli_arg *a = fli_fuse_arg(f, j->e->arg + (uint32_t)k);
+    uint32_t def =
+        a->slot < 0 ? FUSE_NONE : fli_fuse_before(f, a->slot, j->entry);
+    if (def == FUSE_NONE)
+      continue;
+    const fli_arg *as = fli_fuse_arg(f, def);
+    const fuse_part *part = fli_fuse_part(f, &f->entries[f->entry_of[def]]);
+    if (!part->text || part->reduced || as->meta.ndim <= a->meta.ndim)
+      continue;
+    fl_form of[FL_MAX_DIMS];
+    fl_form at = fli_fuse_access(a, j->of, fli_fuse_space(f, j->e)->ndim);
+    fli_form_match(&j->g->nest, &at, as->meta.ndim, as->meta.shape, as->stride,
+                   as->offset, of, group_cut, j->g);
+    if (j->g->nest.n != n && !coordinates_of(f, j->g, j->e, j->of))
+      return false;
+    n = j->g->nest.n;
+  }
+  return true;
+}
+
 bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
   fuse_group *g = f->groups[i];
   joining j = {.f = f, .g = g, .i = i, .entry = entry, .e = &f->entries[entry]};
@@ -442,7 +469,7 @@ bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
     join_fails(f, g, FLI_APART_LIMIT);
     return false;
   }
-  if (coordinates_of(f, g, j.e, j.of))
+  if (coordinates_of(f, g, j.e, j.of) && cut_for_parts(&j))
     return join_at(&j, close);
   join_fails(f, g, FLI_APART_LOOPS);
   return false;
@@ -459,7 +486,7 @@ bool fli_fuse_begin(fuse *f, int i, uint32_t entry, uint32_t *close) {
     j.of[d].coef[d] = 1;
     memcpy(&g->first_at[d], &j.of[d], sizeof j.of[d]);
   }
-  return join_at(&j, close);
+  return cut_for_parts(&j) && join_at(&j, close);
 }
 
 fuse_group *fli_fuse_group_new(fuse *f) {
