@@ -32,6 +32,9 @@ function M.names()
   return all
 end
 
+--- The names of locals that :close can close.
+function M.closable() return run.closable() end
+
 --- The command that a line names, or nil.
 function M.name(text)
   local name = text:match "^%s*:%s*([%a!]%w*)"

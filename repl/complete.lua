@@ -1,80 +1,25 @@
---- Completion: names of tables and their fields, methods after a colon, files inside quotes.
--- Nothing is called that could have an effect: only tables are walked.
+--- Completion: what may stand at the cursor. Nothing is called that could have an effect.
 local core = require "flare.core"
+local infer = require "flare.repl.infer"
+local lex = require "flare.repl.lex"
+local look = require "flare.repl.look"
+local options = require "flare.repl.options"
 local rows = require "flare.help.rows"
 
 local M = {}
 
-local words = {"and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto",
-  "if", "in", "local", "nil", "not", "or", "repeat", "return", "then", "true", "until", "while"}
+M.find = look.find
 
--- The keys of a table and, along __index tables, of what stands behind it.
-local function keys(value, into)
-  for _ = 1, 10 do
-    if type(value) ~= "table" then return into end
-    local meta = debug.getmetatable(value)
-    local walk = type(meta) == "table" and rawget(meta, "__pairs")
-    if walk then
-      local step, state, key = walk(value)
-      while true do
-        if step == next then key = next(state, key) else key = step(state, key) end
-        if key == nil then break end
-        if type(key) == "string" then into[key] = true end
-      end
-    else
-      for key in next, value do
-        if type(key) == "string" then into[key] = true end
-      end
-    end
-    local behind = type(meta) == "table" and rawget(meta, "__index") or nil
-    value = type(behind) == "function" and meta or behind -- a class may look up by itself
-  end
-  return into
-end
+-- --- lists ---
 
-local function names_of(value, into)
-  if core.is_tensor(value) then return keys(core.methods(), into) end
-  if type(value) == "string" then value = string end
-  if type(value) == "userdata" then
-    local meta = debug.getmetatable(value)
-    value = meta and rawget(meta, "__index")
-  end
-  return keys(value, into)
-end
-
--- The value at a path of names, by raw look-ups and __index tables only.
-local function find(env, path)
-  local value, world = env, debug.getmetatable(env)
-  for name in path:gmatch "[^.:]+" do
-    if value == env then
-      if world and world.peek then value = world.peek(name) else value = env[name] end
-    elseif type(value) == "table" then
-      local meta, found = debug.getmetatable(value), rawget(value, name)
-      if found == nil and meta and rawget(meta, "__pairs") then found = value[name] end
-      local behind = meta and rawget(meta, "__index")
-      while found == nil and type(behind) == "table" do
-        found = rawget(behind, name)
-        local deeper = debug.getmetatable(behind)
-        behind = deeper and rawget(deeper, "__index")
-      end
-      value = found
-    else
-      return nil
-    end
-  end
-  return value
-end
-
-M.find = find
-
--- Operators that only gradients use come where nothing else fits.
+-- The names that begin with a text. Operators that only gradients use come where nothing else fits.
 local function sorted(names, start, prefix)
   local list, inner = {}, {}
   for name in pairs(names) do
     if name:sub(1, #start) == start and (start ~= "" or name:sub(1, 1) ~= "_") then
       local row = rows.find(name)
       local to = row and row.backward and inner or list
-      to[#to + 1] = prefix .. name
+      to[#to + 1] = (prefix or "") .. name
     end
   end
   if #list == 0 then list = inner end
@@ -82,186 +27,217 @@ local function sorted(names, start, prefix)
   return list
 end
 
+-- File names that begin with a text; folders end with a slash, so that one more Tab looks inside.
 local function files(start)
   local folder, first = start:match "^(.*/)([^/]*)$"
-  local found = core.file.list(folder or ".") or {}
+  local place = folder or "."
+  if place:find "^~/" then place = (os.getenv "HOME" or "~") .. place:sub(2) end
   local names = {}
-  for _, name in ipairs(found) do names[name] = true end
-  return sorted(names, first or start, folder or "")
-end
-
--- The tail of `text` that is a path of names, fields and constant positions: opt.groups[1].
-local function tail_of(text)
-  local at = #text
-  while at > 0 do
-    local letter = text:sub(at, at)
-    if letter == "]" then
-      local open = at
-      while open > 0 and text:sub(open, open) ~= "[" do open = open - 1 end
-      if not text:sub(open + 1, at - 1):find "^%d+$"
-         and not text:sub(open + 1, at - 1):find "^([\"'])[^\"']*%1$" then break end
-      at = open - 1
-    elseif letter:find "[%w_.]" then
-      at = at - 1
-    else
-      break
+  for _, name in ipairs(core.file.list(place) or {}) do
+    local stat = core.file.stat(place .. "/" .. name)
+    local is_folder = stat and (stat.kind == "directory" or stat.type == "directory")
+                      or core.file.list(place .. "/" .. name) ~= nil
+    if name:sub(1, 1) ~= "." or (first or start):sub(1, 1) == "." then
+      names[name .. (is_folder and "/" or "")] = true
     end
   end
-  return text:sub(at + 1)
+  return sorted(names, first or start, folder)
 end
 
--- The names behind the word's last mark, where what is in front ends with a position: t[1].x.
-local function after_position(env, before, word)
-  local mark, start = word:match "^([.:])([%w_]*)$"
-  local path = mark and tail_of(before)
-  if not path or not path:find "%]$" then return nil end
-  local value = find(env, path:match "^[^%[]*")
-  for inside, rest in path:gmatch "%[([^%]]*)%]([^%[]*)" do
-    local key = math.tointeger(tonumber(inside)) or inside:sub(2, -2)
-    if type(value) ~= "table" then return {} end
-    local meta = debug.getmetatable(value)
-    local behind = type(meta) == "table" and rawget(meta, "__index")
-    local inner = rawget(value, key)
-    if inner == nil and type(behind) == "table" then inner = rawget(behind, key) end
-    value = inner
-    if rest ~= "" and type(value) == "table" then value = find(value, rest) end
+-- Names of modules: those that are loaded, those of the library, and the files here.
+local function modules(start)
+  local names = {}
+  for name in next, package.loaded do names[name] = true end
+  for name in next, package.preload do
+    if name ~= "" then names[name] = true end
   end
-  return value == nil and {} or sorted(names_of(value, {}), start, mark)
-end
-
--- The function or class whose table of options is open at the end of the text: "nn.Linear" in
--- `nn.Linear(3, 2, {bi`.
-local function called(text)
-  local depth, at = 0, #text
-  while at > 0 do
-    local letter = text:sub(at, at)
-    if letter:find "[%)%}%]]" then
-      depth = depth + 1
-    elseif letter:find "[%(%{%[]" then
-      if depth == 0 then break end
-      depth = depth - 1
-    end
-    at = at - 1
+  for _, name in ipairs(core.file.list "." or {}) do
+    local stem = name:match "^([%w_]+)%.lua$"
+    if stem then names[stem] = true end
   end
-  if text:sub(at, at) ~= "{" then return nil end
-  local front = text:sub(1, at - 1)
-  local direct = front:match "([%a_][%w_.:]*)%s*$"
-  if direct then return direct end
-  depth, at = 0, #front
-  while at > 0 do
-    local letter = front:sub(at, at)
-    if letter:find "[%)%}%]]" then
-      depth = depth + 1
-    elseif letter:find "[%(%{%[]" then
-      if depth == 0 then break end
-      depth = depth - 1
-    end
-    at = at - 1
-  end
-  return front:sub(at, at) == "(" and front:sub(1, at - 1):match "([%a_][%w_.:]*)%s*$" or nil
-end
-
--- The names of the options of a function or class, as its help shows them.
-local function options_of(env, path)
-  local name = path:match "[:.]?([%w_]+)$"
-  local owner, into = path:match "^(.*)[:.][%w_]+$", {}
-  local is_row = not owner or owner == "flare" or core.is_tensor(find(env, owner))
-  local row = is_row and rows.find(name)
-  for i, p in ipairs(row and rows.params(row) or {}) do
-    if i > 1 or not path:find ":" then into[p.name] = true end
-  end
-  if row then return into end
-  local value = find(env, path)
-  local text = value ~= nil and require("flare.help").help(is_row and name or value) or ""
-  text = text:gsub("%s*\n%s*", " ")
-  for call in text:gmatch("%f[%w_]" .. name .. "(%b())") do
-    for inside in call:sub(2, -2):gmatch "%b{}" do
-      inside = inside:sub(2, -2):gsub("%b{}", "")
-      for part in inside:gmatch "[^,]+" do
-        local option = part:match "^%s*([%a_][%w_]*)"
-        if option then into[option] = true end
-      end
-    end
-    if next(into) then return into end
-  end
-  return into
+  return sorted(names, start)
 end
 
 -- Names that help knows: those of the environment and of the library.
 local function help_names(env)
-  local names = keys(env, {})
-  for name in next, keys(require "flare", {}) do names[name] = true end
+  local names = look.keys(env, {})
+  for name in next, look.keys(require "flare", {}) do names[name] = true end
   return names
 end
 
-local commands = {close = true, help = true, mem = true, quit = true, time = true}
-
--- The position of the quote that is open at the end of a line, or nil.
-local function in_string(text)
-  local open
-  for at = 1, #text do
-    local letter = text:sub(at, at)
-    if not open and letter:find "[\"']" then
-      open = at
-    elseif open and letter == text:sub(open, open) then
-      open = nil
+-- Locals, parameters and variables of the text that is being typed.
+local function names_in(text, tokens, but, into)
+  for i, token in ipairs(tokens) do
+    if token.kind == "name" and i ~= but then
+      local before, after = tokens[i - 1], tokens[i + 1]
+      local mark = before and text:sub(before.from, before.to)
+      local next_mark = after and text:sub(after.from, after.to)
+      local is_field = mark == "." or mark == ":" or (mark == "{" or mark == ",")
+                       and next_mark == "="
+      if not is_field then into[text:sub(token.from, token.to)] = true end
     end
   end
-  return open
+  return into
 end
 
---- The candidates for the word between two positions (from 0) of a line.
-function M.words(env, text, from, to)
-  local word, before = text:sub(from + 1, to), text:sub(1, from)
-  local line = before .. word
-  if line:find "^%s*:%a*$" then return sorted(commands, word:match "%a*$", ":") end
-  local asked, rest = word:match "^([?]?)(.*)$"
-  local helps = asked == "?" or before:find "^%s*%?" or before:find "^%s*:help%s+"
-                or before:find "help%s*%(?%s*[\"']$"
-  local quote = not helps and in_string(before)
-  if quote then return files(text:sub(quote + 1, to)) end
-  local behind = after_position(env, before, word)
-  if behind then return behind end
-  local path, mark, start = rest:match "^(.*)([.:])([%w_]*)$"
+-- --- the places ---
+
+-- ?name, ??name, :help name, and the arguments of other commands.
+local function on_command(env, before)
+  local mark, path = before:match "^%s*(%?+)%s*([%w_.:]*)$"
+  if not mark then path = before:match "^%s*:help%s+([%w_.:]*)$" end
   if path then
-    local value = find(env, path)
-    if value == nil and helps then value = find({flare = require "flare"}, "flare." .. path) end
-    if value == nil then return {} end
-    return sorted(names_of(value, {}), start, asked .. path .. mark)
+    local owner, dot, start = path:match "^(.*)([.:])([%w_]*)$"
+    if not owner then return #before - #path, sorted(help_names(env), path) end
+    local value = look.find(env, owner)
+    if value == nil then value = look.find({flare = require "flare"}, "flare." .. owner) end
+    local names = value ~= nil and look.names_of(value, {}) or {}
+    return #before - #path, sorted(names, start, owner .. dot)
   end
-  if helps then return sorted(help_names(env), rest, asked) end
-  local open = called(before)
-  local options = open and options_of(env, open) or {}
-  if next(options) and (rest ~= "" or before:find "[{,]%s*$") then
-    local list = sorted(options, rest, "")
-    for i, name in ipairs(list) do list[i] = name .. " = " end
-    if #list > 0 then return list end
+  local commands = require "flare.repl.commands"
+  local name = before:match "^%s*:([%a_]*)$"
+  if name then return #before - #name, sorted(commands.names(), name) end
+  local command, rest = before:match "^%s*:(%a+)%s+(.*)$"
+  if command == "reload" then
+    return #before - #rest, modules(rest)
+  elseif command == "watch" then
+    return #before - #rest, files(rest)
+  elseif command == "close" then
+    local names = {}
+    for key in next, commands.closable() do names[key] = true end
+    return #before - #rest, sorted(names, rest)
   end
-  local names = keys(env, {})
-  for _, name in ipairs(words) do names[name] = true end
-  return sorted(names, word, "")
+  local word = before:match "^%s*:!.-([^%s\"']*)$"
+  if word then return #before - #word, files(word) end
 end
 
-local breaks = "[%s\"'`@$><=;|&{}()%[%]+%-*/%%^~,#]"
+-- Inside of a string that is not closed.
+local function in_string(env, text, tokens, mates, i)
+  local token = tokens[i]
+  local start = text:sub(token.from + 1)
+  local from = token.from
+  local function word(k) return tokens[k] and text:sub(tokens[k].from, tokens[k].to) end
+  local name = word(i - 1) == "(" and word(i - 2) or word(i - 1)
+  if name == "require" then return from, modules(start) end
+  if name == "help" then
+    local path = {on_command(env, "?" .. start)}
+    return from + path[1] - 1, path[2]
+  end
+  if word(i - 1) == "[" then
+    local what = infer.chain(env, text, tokens, mates, i - 2)
+    return from, sorted(what ~= nil and infer.names_of(what, {}) or {}, start)
+  end
+  local values = options.strings(env, text, tokens, mates, i)
+  if values then return from, sorted(values, start) end
+  return from, files(start)
+end
 
---- Where the word begins that ends at a position of a text, and the candidates for it.
+local words = {}
+for word in next, lex.keywords do words[word] = true end
+
+local function on_code(env, text, tokens)
+  local mates, open = lex.pairs_of(text, tokens)
+  local last = #tokens
+  local token = tokens[last]
+  if token and token.open and token.kind == "string" then
+    return in_string(env, text, tokens, mates, last)
+  elseif token and token.kind == "comment" and (token.open or token.to == #text) then
+    return #text, {}
+  end
+  local typed = token and token.to == #text and (token.kind == "name" or token.kind == "keyword")
+  local word = typed and text:sub(token.from, token.to) or ""
+  local before = typed and last - 1 or last
+  local mark = tokens[before] and text:sub(tokens[before].from, tokens[before].to)
+  local from = #text - #word
+  if mark == "." or mark == ":" then
+    local what = infer.chain(env, text, tokens, mates, before - 1)
+    if what == nil then return from, {} end
+    local names = infer.names_of(what, {})
+    return from, sorted(names, word), what
+  end
+  local list, about = options.at(env, text, tokens, mates, open, before, word)
+  if list and #list > 0 then return from, list, nil, about end
+  if token and not typed and word == "" and token.kind ~= "mark" and token.kind ~= "keyword" then
+    return from, {} -- behind a value nothing begins
+  end
+  if word == "" and not text:find "%S" then return from, {} end
+  local names = names_in(text, tokens, typed and last, look.keys(env, {}))
+  for name in pairs(words) do names[name] = true end
+  return from, sorted(names, word)
+end
+
+--- What may stand at a position of a text: where the word begins that it completes, the candidates,
+-- and a function that gives a candidate's lines of description.
 function M.at(env, text, at)
-  local line = text:sub(1, at):match "[^\n]*$"
-  local from = #line
-  while from > 0 and not line:sub(from, from):find(breaks) do from = from - 1 end
-  return at - #line + from, M.words(env, line, from, #line)
+  local before = text:sub(1, at)
+  local from, list = on_command(env, before)
+  if from then return from, list, function(name) return M.about(env, nil, name) end end
+  local shift = 0
+  local time = before:match "^%s*:time%s+"
+  if time then before, shift = before:sub(#time + 1), #time end
+  local what, about
+  from, list, what, about = on_code(env, before, lex.tokens(before))
+  local path = before:sub(1, from):match "([%a_][%w_.]*[.:])$"
+  return from + shift, list, about or function(name)
+    return M.about(env, what, name, path)
+  end
 end
 
---- The call and the first line of the description of a candidate.
-function M.about(_, candidate)
-  local text = require("flare.help").help((candidate:gsub("[%s=]+$", "")))
-  if text:find "^there is no" or text:find "^nothing is written" then return {} end
+-- --- descriptions ---
+
+-- The call and the first sentence in a text of help.
+local function first_lines(text, name)
   local lines = {}
-  for line in text:gmatch "[^\n]+" do
-    lines[#lines + 1] = line
-    if #lines == 2 then break end
+  for line in text:gmatch "[^\n]+" do lines[#lines + 1] = line end
+  local call = lines[1]
+  if not call:find "%(" then -- a class: how it is called comes after what it is
+    for k = 2, #lines do
+      local found = lines[k]:match("^%s*([%w_.]*%f[%w_]" .. name .. "%(.*)$")
+      if found then
+        if not found:find "%)%s*$" and lines[k + 1] then
+          found = found .. " " .. lines[k + 1]:match "^%s*(.*)$"
+        end
+        call = found
+        break
+      end
+    end
   end
-  return lines
+  local said
+  for k = 2, #lines do
+    if lines[k]:find "^  %S" and lines[k]:match "^%s*(.*)$" ~= call then
+      said = lines[k]
+      break
+    end
+  end
+  return {call, said}
+end
+
+--- The lines about a candidate: the call of a function and what it does, or what a value is.
+-- @param what its owner, if it is a field or method
+-- @param path the owner as it was written, with its dot or colon
+function M.about(env, what, name, path)
+  local help, flare = require "flare.help", require "flare"
+  local value
+  if infer.is_tensor(what) then
+    return first_lines(help.help("x:" .. name), name)
+  elseif what ~= nil and infer.names_of(what, {}) and type(what) == "table" then
+    value = look.field(rawget(what, "object") or what, name)
+  elseif what == nil then
+    value = look.find(env, name)
+    if value == nil then value = look.find({flare = flare}, "flare." .. name) end
+  end
+  if value == nil then return {} end
+  local full = (path or "") .. name
+  local known = look.find({flare = flare}, "flare." .. full:gsub("^flare%.", ""))
+  if known ~= nil and rawequal(known, value) then
+    return first_lines(help.help((full:gsub("^flare%.", ""))), name:match "[%w_]+$" or name)
+  end
+  if type(value) == "function" or look.is_class(value) then
+    local text = require("flare.repl.value").describe_function(value, full)
+    if text and full:find ":" then text = text:gsub("%(self,? ?", "(", 1) end
+    return text and first_lines(text, name) or {full .. ": " .. look.kind(value)}
+  end
+  return {full .. ": " .. look.kind(value)}
 end
 
 return M

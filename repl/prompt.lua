@@ -72,12 +72,12 @@ local function open_editor(env)
   local complete = require "flare.repl.complete"
   return require("flare.repl.editor").new {
     complete = function(text, at)
-      local ok, from, list = pcall(complete.at, env, text, at)
-      return ok and from or at, ok and list or {}
-    end,
-    about = function(candidate)
-      local ok, lines = pcall(complete.about, env, candidate)
-      return ok and lines or {}
+      local ok, from, list, about = pcall(complete.at, env, text, at)
+      if not ok then return at, {} end -- no completion is better than an error in a line
+      return from, list, function(candidate)
+        local good, lines = pcall(about, candidate)
+        return good and lines or {}
+      end
     end,
     whole = function(text) return chunks.is_whole(text, env, is_alone) end,
     goes_on = function(text, more)

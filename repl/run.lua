@@ -79,6 +79,15 @@ function M.open(calm, locals)
   return M.traced
 end
 
+--- The names of the locals that are declared <close>.
+function M.closable()
+  local found = {}
+  for name, entry in pairs(kept or {}) do
+    if entry.close then found[name:match "^%S+"] = true end
+  end
+  return found
+end
+
 -- --- running ---
 
 local target -- what `:method()` on the next line goes on with: "_", a variable or nil

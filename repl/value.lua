@@ -1,5 +1,5 @@
 --- What the prompt says of one's own variables: ?x for a tensor, a model, a function, a table.
-local complete = require "flare.repl.complete"
+local look = require "flare.repl.look"
 local core = require "flare.core"
 
 local M = {}
@@ -57,6 +57,7 @@ function M.failed(text, level)
   end
 end
 
+-- A function: its arguments, where it is, its comment and source, the last error in it.
 local function describe_function(f, name)
   local info = debug.getinfo(f, "Su")
   if info.what == "C" then return name .. "(...): a function written in C" end
@@ -81,6 +82,12 @@ local function describe_function(f, name)
     for _, line in ipairs(lines_of(failures[f])) do out[#out + 1] = "    " .. line end
   end
   return table.concat(out, "\n")
+end
+
+--- The text about a Lua function or a class of the script.
+function M.describe_function(value, name)
+  if type(value) == "table" then value = rawget(value, "init") end
+  return type(value) == "function" and describe_function(value, name) or nil
 end
 
 local function describe_tensor(x, name)
@@ -123,8 +130,8 @@ end
 --- The source of the function or class at a path: ??name.
 function M.source(env, name)
   local flare = require "flare"
-  local value = complete.find(env, name)
-  if value == nil then value = complete.find({flare = flare}, "flare." .. name) end
+  local value = look.find(env, name)
+  if value == nil then value = look.find({flare = flare}, "flare." .. name) end
   local meta = type(value) == "table" and debug.getmetatable(value)
   local f = type(value) == "table" and rawget(value, "init") or meta and rawget(meta, "init")
             or value
@@ -157,8 +164,8 @@ function M.describe(env, kept, name)
   local root = name:match "^[%a_][%w_]*"
   local global = root and rawget(_G, root) ~= nil and not standard[root]
   if not root or not (kept[root] or global) then return nil end
-  local value = complete.find(env, name)
-  local known, same = pcall(complete.find, {flare = require "flare"},
+  local value = look.find(env, name)
+  local known, same = pcall(look.find, {flare = require "flare"},
                             "flare." .. name:gsub("^flare%.", ""))
   if value == nil or known and rawequal(same, value) then
     return nil -- the library's own, by its own name

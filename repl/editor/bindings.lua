@@ -149,7 +149,7 @@ end
 -- --- completion ---
 
 local function open_menu(editor, buffer)
-  local from, list = editor.options.complete(buffer.text, buffer.at)
+  local from, list, about = editor.options.complete(buffer.text, buffer.at)
   if not list or #list == 0 then
     local line, at = buffer:line()
     if line:sub(1, at):find "^%s*$" then buffer:insert "  " end
@@ -158,7 +158,7 @@ local function open_menu(editor, buffer)
   local word = buffer.text:sub(from + 1, buffer.at)
   if #list == 1 then
     if word ~= list[1] then buffer:replace(from, buffer.at, list[1]) end
-    editor.notes = Menu.new(list, from, word, editor.options.about)
+    editor.notes = Menu.new(list, from, word, about)
       :rows(editor.screen.columns, editor.screen.height)
     table.remove(editor.notes, 1) -- the list itself
     return
@@ -168,7 +168,7 @@ local function open_menu(editor, buffer)
     buffer:replace(from, buffer.at, common)
     word = common
   end
-  editor.menu = Menu.new(list, from, word, editor.options.about)
+  editor.menu = Menu.new(list, from, word, about)
 end
 
 local function cycle(by)

@@ -18,9 +18,9 @@ function Editor.usable()
          and name ~= "" and name ~= "dumb"
 end
 
---- @param options {complete = function(text, at) -> position, list; about = function(candidate) ->
--- lines; whole = function(text) -> whether Enter ends it; goes_on = function(text, more) -> whether
--- more continues it; history = texts}
+--- @param options {complete = function(text, at) -> position, list, function(candidate) -> lines
+-- that describe it; whole = function(text) -> whether Enter ends it; goes_on = function(text, more)
+-- -> whether more continues it; history = texts}
 function Editor.new(options)
   return setmetatable({options = options, history = options.history or {}, pending = "",
                        cuts = {}}, Editor)

@@ -24,7 +24,7 @@ end
 function Menu.new(list, from, word, about)
   local labels, widest = {}, 0
   for i, text in ipairs(list) do
-    labels[i] = text:match "[^.:/?]+[=/ ]*$" or text
+    labels[i] = text:match "[^:/?]+[=/ ]*$" or text
     widest = math.max(widest, cells.width(labels[i]))
   end
   return setmetatable({list = list, from = from, word = word, about = about, labels = labels,
