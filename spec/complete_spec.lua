@@ -1,5 +1,5 @@
--- Completion at the prompt: Tab is pressed behind a pseudo-terminal, and the line and the list below
--- it are read from the screen.
+-- Completion at the prompt: Tab is pressed behind a pseudo-terminal, and the line and the list
+-- below it are read from the screen.
 local Session = require "spec.support.session"
 
 -- What is typed, the line after Tab, and words of the list or description below it. A line that
@@ -29,7 +29,7 @@ local places = {
   {"math.hug", "math.huge", "math.huge: inf"},
   -- options, their values, dims
   {"nn.Linear(2, 3, {bi", "nn.Linear(2, 3, {bias = ", "bias = true"},
-  {"optim.Adam(m, {betas = {0.9, 0.99}, l", "optim.Adam(m, {betas = {0.9, 0.99}, lr = ", "lr = 1e-3"},
+  {"optim.Adam(m, {betas = {0.9, 0.9}, l", "optim.Adam(m, {betas = {0.9, 0.9}, lr = ", "lr = 1e-3"},
   {"x:sum{k", "x:sum{keepdim = ", "keepdim: true or false"},
   {"flare.cat(xs, {d", "flare.cat(xs, {dim = "},
   {"flare.zeros(2, {req", "flare.zeros(2, {requires_grad = "},

@@ -221,6 +221,7 @@ function M.press(editor, name, text)
       editor.menu = nil
     end
   end
+  if name == "tab" and editor.pending ~= "" then return buffer:insert "\t" end -- of a paste
   if name == "paste" then return paste(editor, buffer, text) end
   if keys[name] then return keys[name](editor, buffer) end
   if text and text >= " " then
