@@ -2,10 +2,11 @@
 local chunks = require "flare.repl.chunk"
 local core = require "flare.core"
 local names = require "flare.repl.names"
+local reload = require "flare.repl.reload"
 local run = require "flare.repl.run"
 
 local print, tostring, os, io, require = print or io.write, tostring, os, io, require
-local pairs = pairs
+local pairs, ipairs = pairs, ipairs
 local stderr, stdout = io.stderr, io.stdout
 
 local M = {}
@@ -18,6 +19,8 @@ local help = [[
                        (name? and help "name", too); ??name shows the source
   :time expression     seconds it takes
   :mem                 live tensors' memory and its biggest holders
+  :reload name         reads a module again; objects that exist get its new methods
+  :watch file          does so before the next line whenever the file has changed
   :close name          closes a local that was declared <close>; without a name all of them
   :!command            runs a command of the shell
   :help  :quit         Ctrl-D and exit quit, too; Ctrl-C stops what runs or drops what is typed
@@ -85,13 +88,37 @@ function commands.close(name, _, kept)
   end
 end
 
+local function read_again(name)
+  local done, problem = reload.reload(name, run.traced, run.replace)
+  if not done then
+    stderr:write(tostring(problem), "\n")
+    return false
+  end
+  print("reloaded " .. done)
+end
+
+function commands.reload(name)
+  if name == "" then return stderr:write "the name is missing: :reload name\n" end
+  return read_again(name)
+end
+
+function commands.watch(file)
+  local path, problem = reload.watch(file)
+  if path then print("watching " .. path) else stderr:write(problem, "\n") end
+end
+
+--- Reads the modules again whose watched files have changed.
+function M.follow()
+  for _, name in ipairs(reload.changed()) do read_again(name) end
+end
+
 --- Runs `:name rest`; "quit" if the prompt is to end.
 function M.run(text, env, kept)
   local name = M.name(text)
   local rest = name == "!" and text:match "!%s*(.*)$" or text:match "^%s*:%s*%w*%s*(.-)%s*$"
   if name == "quit" or name == "q" then return "quit" end
   if name then
-    commands[name](rest, env, kept)
+    return commands[name](rest, env, kept)
   elseif chunks.continues(text) then
     return run.continue(text, env)
   else

@@ -35,8 +35,7 @@ local function files(start)
   local names = {}
   for _, name in ipairs(core.file.list(place) or {}) do
     local stat = core.file.stat(place .. "/" .. name)
-    local is_folder = stat and (stat.kind == "directory" or stat.type == "directory")
-                      or core.file.list(place .. "/" .. name) ~= nil
+    local is_folder = stat and stat.kind == "folder"
     if name:sub(1, 1) ~= "." or (first or start):sub(1, 1) == "." then
       names[name .. (is_folder and "/" or "")] = true
     end

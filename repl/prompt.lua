@@ -149,6 +149,7 @@ local function step(env, kept, resume, editor)
     if not editor then print() end
     return
   end
+  commands.follow()
   if not text:match "^%s*$" then
     if editor then editor:remember(text) end
     history.append(text)

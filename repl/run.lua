@@ -7,7 +7,7 @@ local value_help = require "flare.repl.value"
 
 -- The prompt goes on whatever a chunk does to these globals.
 local print, type, tostring, xpcall = print or io.write, type, tostring, xpcall
-local rawset, pairs, getmetatable = rawset, pairs, getmetatable
+local rawset, rawequal, pairs, getmetatable = rawset, rawequal, pairs, getmetatable
 local table, debug, math, io = table, debug, math, io
 local _G = _G
 local stderr = io.stderr
@@ -77,6 +77,17 @@ end
 function M.open(calm, locals)
   M.traced, kept = calm(trace), locals
   return M.traced
+end
+
+--- Puts a value in the place of another in the variables of the prompt.
+function M.replace(old, new)
+  for name, value in pairs(_G) do
+    if rawequal(value, old) then rawset(_G, name, new) end
+  end
+  for _, entry in pairs(kept or {}) do
+    if entry.access and rawequal(entry.access(), old) then entry.access(true, new)
+    elseif rawequal(entry.value, old) and old ~= nil then entry.value = new end
+  end
 end
 
 --- The names of the locals that are declared <close>.
