@@ -110,6 +110,12 @@ local function target_of(text, quiet)
   return name or not quiet and "_" or nil
 end
 
+-- Tensors are printed as wide as the terminal is.
+local function fit_printing()
+  local columns = terminal.size(1)
+  if columns then require("flare.print").terminal = columns end
+end
+
 --- Runs a text and shows its results; false after an error.
 function M.run(text, env)
   local chunk, problem = chunks.compile(text, env)
@@ -118,6 +124,7 @@ function M.run(text, env)
     return false
   end
   value_help.remember(text)
+  fit_printing()
   running, target = chunk, nil
   local results = table.pack(xpcall(chunk.run, M.traced))
   running = nil

@@ -36,6 +36,27 @@ describe("tostring of a tensor", function()
     end)
   end
 
+  it("prints as flare.printing says", function()
+    local x = flare.tensor{{1.5, 22.75}, {-333.125, 0.001}}
+    local function body(y) return tostring(y):match "^(.*)\n[^\n]*$" end
+    local before = flare.printing {digits = 6, scientific = false}
+    local _ <close> = setmetatable({}, {__close = function() flare.printing(before) end})
+    assert.equal("[[   1.500,   22.750],\n [-333.125,    0.001]]", body(x))
+    assert.equal("[0.00000,     inf,     nan]", body(flare.tensor{1e-9, math.huge, 0 / 0}))
+    flare.printing {scientific = true, digits = 3}
+    assert.equal("[[ 1.50e+00,  2.28e+01],\n [-3.33e+02,  1.00e-03]]", body(x))
+    flare.printing {edge = 1, width = 20}
+    assert.equal("[  1, ..., 300]", body(flare.arange(1, 301)))
+    assert.equal("[ 1,  2,  3,  4,\n  5,  6,  7,  8,\n  9, 10]", body(flare.arange(1, 11)))
+    flare.printing()
+    assert.equal("[[   1.5,  22.75],\n [-333.1,  0.001]]", body(x))
+    assert.match("digits must be an integer of at least 1, got 0",
+                 select(2, pcall(flare.printing, {digits = 0})))
+    assert.match("scientific must be true or false, got yes",
+                 select(2, pcall(flare.printing, {scientific = "yes"})))
+    assert.match("unknown option 'digit'", select(2, pcall(flare.printing, {digit = 3})))
+  end)
+
   it("breaks long rows", function()
     for line in tostring(flare.rand(30)):gmatch("[^\n]+") do assert.is_true(#line <= 80) end
   end)

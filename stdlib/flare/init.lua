@@ -24,6 +24,7 @@ for file, names in next, {
   derivatives = "hessian hvp jacobian jvp vjp",
   einsum = "einsum tensordot",
   explain = "explain",
+  print = "printing",
   rearrange = "rearrange",
   stacks = [[atleast_1d atleast_2d atleast_3d block_diag broadcast_tensors column_stack dstack
     fliplr flipud hstack meshgrid pad_sequence rot90 take_along_dim vstack]],
