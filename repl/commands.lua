@@ -4,9 +4,10 @@ local core = require "flare.core"
 local names = require "flare.repl.names"
 local reload = require "flare.repl.reload"
 local run = require "flare.repl.run"
+local terminal = require "flare.repl.terminal"
 
 local print, tostring, os, io, require = print or io.write, tostring, os, io, require
-local pairs, ipairs = pairs, ipairs
+local pairs, ipairs, xpcall = pairs, ipairs, xpcall
 local stderr, stdout = io.stderr, io.stdout
 
 local M = {}
@@ -19,6 +20,8 @@ local help = [[
                        (name? and help "name", too); ??name shows the source
   :time expression     seconds it takes
   :mem                 live tensors' memory and its biggest holders
+  :plot :hist :heat :image expression
+                       a tensor as curves, a histogram, colours or an image
   :reload name         reads a module again; objects that exist get its new methods
   :watch file          does so before the next line whenever the file has changed
   :close name          closes a local that was declared <close>; without a name all of them
@@ -85,6 +88,22 @@ function commands.close(name, _, kept)
   if problem then stderr:write(problem, "\n") end
   if not found then
     stderr:write("no local ", name, name ~= "" and " " or "", "is declared <close>\n")
+  end
+end
+
+for _, kind in ipairs {"plot", "hist", "heat", "image"} do
+  commands[kind] = function(text, env)
+    if text == "" then
+      return stderr:write(("the tensor is missing: :%s expression\n"):format(kind))
+    end
+    local ok, value = run.value(text, env)
+    if not ok then return false end
+    local columns, rows = terminal.size(1)
+    local done, picture, problem = xpcall(require("flare.repl.picture")[kind], run.traced, value,
+                                          columns or 80, rows or 24)
+    if done and picture then return print(picture) end
+    stderr:write(tostring(done and problem or picture), "\n")
+    return false
   end
 end
 

@@ -35,7 +35,7 @@ local function files(start)
   local names = {}
   for _, name in ipairs(core.file.list(place) or {}) do
     local stat = core.file.stat(place .. "/" .. name)
-    local is_folder = stat and stat.kind == "folder"
+    local is_folder = stat and stat.kind == "directory"
     if name:sub(1, 1) ~= "." or (first or start):sub(1, 1) == "." then
       names[name .. (is_folder and "/" or "")] = true
     end

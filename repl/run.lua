@@ -152,6 +152,18 @@ function M.continue(text, env)
   return M.run(target == "_" and "_" .. text or ("%s = %s%s"):format(target, target, text), env)
 end
 
+--- The first value of an expression; false after an error.
+function M.value(text, env)
+  local chunk, problem = chunks.compile(text, env)
+  if not chunk then
+    stderr:write(core.hint(problem), "\n")
+    return false
+  end
+  local ok, value = xpcall(chunk.run, M.traced)
+  if not ok then stderr:write(tostring(value), "\n") end
+  return ok, value
+end
+
 --- Calls a chunk without showing anything; false after an error.
 function M.call(chunk)
   local ok, trouble = xpcall(chunk.run, M.traced)

@@ -66,8 +66,14 @@ end
 local colours = {"black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"}
 
 local function select_style(self, numbers)
-  for _, n in ipairs(#numbers > 0 and numbers or {0}) do
-    if n == 0 then self.style = {}
+  local skip = 0
+  for i, n in ipairs(#numbers > 0 and numbers or {0}) do
+    if skip > 0 then skip = skip - 1
+    elseif n == 38 or n == 48 then -- "5;n" of 256 colours, or "2;r;g;b"
+      local last = i + (numbers[i + 1] == 5 and 2 or 4)
+      self.style[n == 38 and "front" or "behind"] = table.concat(numbers, ";", i + 1, last)
+      skip = last - i
+    elseif n == 0 then self.style = {}
     elseif n == 1 then self.style.bold = true
     elseif n == 4 then self.style.underline = true
     elseif n == 7 then self.style.reverse = true
