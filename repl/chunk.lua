@@ -4,7 +4,7 @@ local lex = require "flare.repl.lex"
 
 local M = {}
 
-local load, ipairs = load, ipairs
+local load, ipairs, math = load, ipairs, math
 
 -- --- top-level locals ---
 
@@ -79,8 +79,10 @@ end
 
 -- Statements that end with an expression: "x = 3; x". One that begins with a bracket, a string or
 -- a sign would belong to the statement before it, if that can go on.
+local longest = 10000 -- bytes of such an expression; each of them costs a look
+
 local function split(text, keep, env, first)
-  for at = #text, 1, -1 do
+  for at = #text, math.max(1, #text - longest), -1 do
     if text:find("^[;\n]", at) and text:find("^%s*" .. first, at + 1) then
       local head, tail = text:sub(1, at - 1), text:sub(at + 1)
       local body = tail:gsub(";%s*$", "")

@@ -136,7 +136,7 @@ function Editor:read(prompt, continued)
   if ok then
     local view = self:view()
     if outcome == "drop" then view.text = view.text .. "^C" end
-    if outcome ~= "end" or self.buffer.text ~= "" then self.screen:finish(view) end
+    self.screen:finish(view)
   end
   terminal.raw(false)
   if not ok then error(outcome, 0) end

@@ -6,6 +6,7 @@ local M = {}
 
 local codes = {keyword = "35", string = "32", number = "36", comment = "90"}
 local pair, wrong = "1;4", "31"
+local longest = 20000 -- bytes of a text that is coloured: all of it is read at each key
 local brackets = {["("] = true, [")"] = true, ["["] = true, ["]"] = true, ["{"] = true,
                   ["}"] = true, ["function"] = true, ["do"] = true, ["if"] = true,
                   ["repeat"] = true, ["end"] = true, ["until"] = true}
@@ -26,7 +27,7 @@ end
 -- @param at the cursor, or nil: the bracket before it, or else behind it, is shown with its mate
 function M.spans(text, at)
   local spans = {}
-  if not M.wanted() or text:find "^%s*:!" then return spans end
+  if not M.wanted() or #text > longest or text:find "^%s*:!" then return spans end
   local tokens = lex.tokens(text)
   local mates = lex.pairs_of(text, tokens)
   local shown = {}
