@@ -1,7 +1,7 @@
 # What flare takes from the system, as targets that may be empty:
 #   LUA_PROGRAM             a Lua 5.4 that runs the build's own scripts
 #   lua_headers, lua_whole  Lua 5.4: its headers; all of liblua, for the program
-#   flare_modules           jansson, zlib and nanopb, for files
+#   flare_modules           jansson, zlib and nanopb, for files; PCRE2, utf8proc for text
 #   flare_terminal          utf8proc, for the prompt
 #   flare_system            maths and threads, for libflare itself
 # Each row of the table at the end says what was found and what brings the rest.
@@ -139,8 +139,14 @@ if(NANOPB_FOUND AND NOT APPLE) # its names are not ours to export
   target_link_options(flare_modules INTERFACE
     $<BUILD_INTERFACE:LINKER:--exclude-libs,libprotobuf-nanopb.a>)
 endif()
+flare_optional(flare_modules PCRE2 pcre2-8 pcre2.h "no tokenizers" libpcre2-dev)
 flare_optional(flare_terminal UTF8PROC utf8proc utf8proc.h
-  "the C library's widths of characters at the prompt" libutf8proc-dev)
+  "no tokenizers, and the C library's widths of characters at the prompt" libutf8proc-dev)
+if(UTF8PROC_FOUND)
+  target_include_directories(flare_modules SYSTEM INTERFACE
+    $<BUILD_INTERFACE:${UTF8PROC_INCLUDE_DIR}>)
+  flare_link(flare_modules ${UTF8PROC_LIBRARY})
+endif()
 if(ZLIB_FOUND) # packs of CUDA kernels are compressed
   target_compile_definitions(flare_system INTERFACE
     $<BUILD_INTERFACE:FLARE_HAVE_ZLIB>)

@@ -375,6 +375,7 @@ int luaopen_flare_core(lua_State *L) {
   lua_setfield(L, -2, "memory");
   fll_file_core(L);
   fll_json_core(L);
+  fll_text_core(L);
   fll_thread_core(L);
   add_format(L);
   lua_pushcfunction(L, core_pass);

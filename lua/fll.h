@@ -47,6 +47,7 @@ enum {
   FLL_COMPILED,
   FLL_WINDOW,
   FLL_LAUNCHES,
+  FLL_TEXT,
   FLL_TYPES,     /* how many metatables, too */
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
@@ -418,8 +419,7 @@ fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data);
 /* stream.c */
 void fll_stream_core(lua_State *L);
 void fll_comm_core(lua_State *L);
-void fll_secret_core(lua_State *L);
-void fll_net_core(lua_State *L);
+void fll_secret_core(lua_State *L), fll_net_core(lua_State *L);
 bool fll_tostream(lua_State *L, int i, const char *where, fl_device *d,
                   int *number);                /* false: nil or nothing */
 void fll_pin(lua_State *L, fl_lua *st, int i); /* pushes a pinned copy */
@@ -438,8 +438,8 @@ void fll_compile_core(lua_State *L);
 void fll_capture_core(lua_State *L);
 void fll_modes_core(lua_State *L);
 void fll_scope_core(lua_State *L);
-void fll_file_core(lua_State *L);
-void fll_json_core(lua_State *L);
+void fll_file_core(lua_State *L), fll_json_core(lua_State *L);
+void fll_text_core(lua_State *L);
 void fll_thread_core(lua_State *L);
 void fll_lending_release(struct fll_lending *l);
 /* Ends the state's threads; one that does not end in time keeps the libraries

@@ -40,7 +40,7 @@ describe("a flare without optional libraries", function()
 
   it("says so", function()
     local said = run(("'%s/flare' doctor"):format(bare))
-    for _, name in ipairs {"zlib", "nanopb", "utf8proc"} do
+    for _, name in ipairs {"zlib", "nanopb", "utf8proc", "PCRE2"} do
       assert.match("\nno +" .. name, said)
     end
   end)
@@ -54,10 +54,13 @@ describe("a flare without optional libraries", function()
       print(flare.io.npz.save(path, {x = x}))
       print(flare.io.npz.save(path, {x = x}, {compress = true}))
       print(flare.onnx.load(path))
+      assert(flare.core.file.write_atomic(path .. ".json", '{"model": {"vocab": {"a": 0}}}'))
+      print(flare.text.load(path .. ".json"))
       os.remove(path)
       os.remove(path .. ".gz")
+      os.remove(path .. ".json")
     ]]
-    local lines = {"zlib", "zlib", "zlib", "nanopb"}
+    local lines = {"zlib", "zlib", "zlib", "nanopb", "PCRE2"}
     for line in out:gmatch "[^\n]+" do
       assert.match("^nil\t/.*: this flare was built without " .. table.remove(lines, 1), line)
     end

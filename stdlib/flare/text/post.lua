@@ -1,0 +1,239 @@
+--- What happens to ids after the model: truncation, special tokens around them, padding.
+local class = require "flare.class"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local M = {}
+
+-- Positions [first, last] of all lists of a part.
+local function cut(part, first, last)
+  local out = {}
+  for name, list in pairs(part) do
+    if type(list) == "table" then out[name] = table.move(list, first, last, 1, {}) end
+  end
+  return out
+end
+
+-- Shortens a part to `n` ids; what goes is kept in windows of n that overlap by `stride`.
+local function shorten(part, n, o)
+  local count = #part.ids
+  if count <= n then return end
+  local whole = cut(part, 1, count)
+  local windows = {}
+  if n == 0 then
+    windows[1], windows[2] = cut(whole, 1, 0), whole
+  else
+    local step = n - o.stride
+    if step < 1 then
+      fail("encode: truncate: stride must be less than the length of a part, %d", n)
+    end
+    local at = o.side == "left" and count or 1
+    repeat
+      local first = o.side == "left" and math.max(at - n + 1, 1) or at
+      local last = o.side == "left" and at or math.min(at + n - 1, count)
+      windows[#windows + 1] = cut(whole, first, last)
+      at = o.side == "left" and at - step or at + step
+    until first == 1 and o.side == "left" or last == count and o.side ~= "left"
+  end
+  for name, list in pairs(windows[1]) do part[name] = list end
+  part.more = table.move(windows, 2, #windows, 1, {})
+end
+
+--- Truncates a text and its pair, or nil, to a length together.
+-- @param added how many special tokens will be added
+function M.truncate(a, b, o, added)
+  local most = o.length - added
+  if most < 0 then
+    fail("encode: truncate: the length is %d, and there are %d special tokens alone", o.length,
+      added)
+  end
+  local n, m = #a.ids, b and #b.ids or 0
+  local over = n + m - most
+  if over <= 0 then return end
+  if o.strategy == "longest_first" then
+    if not b then return shorten(a, most, o) end
+    local less = math.min(n, m)
+    local more = less > most and less or math.max(less, most - less)
+    if less + more > most then
+      less = most // 2
+      more = less + most % 2
+    end
+    if n > m then less, more = more, less end
+    shorten(a, less, o)
+    return shorten(b, more, o)
+  end
+  local target = o.strategy == "only_first" and a or b
+  if not target then fail "encode: truncate: there is no pair to truncate" end
+  if #target.ids <= over then
+    fail("encode: truncate: the text is too short to make both fit %d", o.length)
+  end
+  return shorten(target, #target.ids - over, o)
+end
+
+-- A table from a user's option, the file's settings, or nil.
+local function settings(where, given, default, known)
+  if given == false then return nil end
+  if given == nil then return default end
+  if given == true then return default or options.check(where, nil, known) end
+  if math.type(given) == "integer" then given = {length = given} end
+  if type(given) ~= "table" then
+    fail("%s: a length or a table is expected, got %s", where, options.kind(given))
+  end
+  local o = {}
+  for key, value in pairs(default or {}) do o[key] = value end
+  for key, value in pairs(given) do o[key] = value end
+  return options.check(where, o, known)
+end
+
+local strategies = {longest_first = true, only_first = true, only_second = true}
+
+--- The settings of a truncation, or nil for none.
+function M.truncation(given, default)
+  local o = settings("encode: truncate", given, default,
+    {length = 512, strategy = "longest_first", stride = 0, side = "right"})
+  if o and not strategies[o.strategy] then
+    fail("encode: truncate: there is no strategy '%s'%s", o.strategy,
+      options.hint(o.strategy, strategies))
+  end
+  return o
+end
+
+--- The settings of padding, or nil for none; length 0: to the longest.
+function M.padding(given, default)
+  return settings("encode: pad", given, default,
+    {length = 0, multiple = 1, side = "right", id = 0, type = 0})
+end
+
+local fillers = {
+  ids = function(o) return o.id end, types = function(o) return o.type end,
+  mask = function() return 0 end, special = function() return 1 end,
+  offsets = function() return {1, 0} end,
+}
+
+local function pad_one(one, n, o)
+  local missing = n - #one.ids
+  if missing <= 0 then return end
+  for name, filler in pairs(fillers) do
+    local list = one[name]
+    if list and o.side == "left" then
+      table.move(list, 1, #list, missing + 1)
+      for i = 1, missing do list[i] = filler(o) end
+    elseif list then
+      for i = #list + 1, n do list[i] = filler(o) end
+    end
+  end
+end
+
+--- Pads encodings, in place, to one length.
+function M.pad(all, o)
+  local n = o.length
+  if n == 0 then
+    for _, one in ipairs(all) do n = math.max(n, #one.ids) end
+  end
+  n = (n + o.multiple - 1) // o.multiple * o.multiple
+  for _, one in ipairs(all) do
+    pad_one(one, n, o)
+    for _, more in ipairs(one.more or {}) do pad_one(more, n, o) end
+  end
+end
+
+--- What is put around a text, or a text and its pair: a list of {ids =, type =} and of
+-- {part = 1 or 2, type =}.
+local Processor = class("Processor")
+
+function Processor:init(o)
+  self.single, self.double = o.single, o.double
+  self.trim, self.prefix = o.trim, o.prefix
+  self.plain = o.plain -- types of the parts where no special tokens are added, or nil
+end
+
+--- How many special tokens are added.
+function Processor:added(pair)
+  local n = 0
+  for _, piece in ipairs(pair and self.double or self.single) do n = n + #(piece.ids or {}) end
+  return n
+end
+
+local function spaces(token, pattern)
+  local n = 0
+  while true do
+    local rest = token:match(pattern)
+    if not rest then return n end
+    token, n = rest, n + 1
+  end
+end
+
+-- Offsets of byte-level tokens without the spaces around a word, each a character of the text.
+local function trim(tokenizer, part, prefix, text)
+  for i, span in ipairs(part.offsets) do
+    local token = tokenizer:token(part.ids[i]) or ""
+    token = token:gsub("\u{120}", " ")
+    local leading, trailing = spaces(token, "^%s(.*)$"), spaces(token, "^(.*)%s$")
+    local from, to = span[1] - 1, span[2]
+    if leading == 1 and prefix and (i == 1 or from == 0) then leading = 0 end
+    for _ = 1, leading do
+      from = math.min(text:find("[^\x80-\xbf]", from + 2) or to + 1, to + 1) - 1
+    end
+    for _ = 1, trailing do
+      repeat to = to - 1 until to <= from or not text:find("^[\x80-\xbf]", to + 1)
+    end
+    to = math.max(from, to)
+    span[1], span[2] = from + 1, to
+  end
+end
+
+-- All lists of a text in the order of a template.
+local function join(template, parts, special)
+  local out = {ids = {}, types = {}, mask = {}, special = {},
+               offsets = parts[1].offsets and {} or nil}
+  local n = 0
+  local function add(ids, offsets, kind, type_id)
+    for i = 1, #ids do
+      n = n + 1
+      out.ids[n], out.types[n], out.mask[n], out.special[n] = ids[i], type_id, 1, kind
+      if out.offsets then out.offsets[n] = offsets and offsets[i] or {1, 0} end
+    end
+  end
+  for _, piece in ipairs(template) do
+    if not piece.ids then
+      local part = parts[piece.part]
+      if part then add(part.ids, part.offsets, 0, piece.type) end
+    elseif special then
+      add(piece.ids, nil, 1, piece.type)
+    end
+  end
+  return out
+end
+
+--- The lists of a text and its pair, or nil, with special tokens or without.
+function Processor:apply(tokenizer, a, b, special)
+  if self.trim and a.offsets then
+    for _, part in ipairs {a, b} do
+      trim(tokenizer, part, self.prefix, part.text)
+      for _, more in ipairs(part.more or {}) do trim(tokenizer, more, self.prefix, part.text) end
+    end
+  end
+  local template = b and self.double or self.single
+  if not special and self.plain then
+    template = {{part = 1, type = self.plain[1]}, {part = 2, type = self.plain[2]}}
+  end
+  local out = join(template, {a, b}, special)
+  if a.more or b and b.more then
+    out.more = {}
+    local firsts, seconds = {a, table.unpack(a.more or {})}, {b, table.unpack(b and b.more or {})}
+    for i, first in ipairs(firsts) do
+      for j = 1, math.max(#seconds, 1) do
+        if i > 1 or j > 1 then
+          out.more[#out.more + 1] = join(template, {first, seconds[j]}, special)
+        end
+      end
+    end
+  end
+  return out
+end
+
+M.Processor = Processor
+M.default = Processor {single = {{part = 1, type = 0}},
+                       double = {{part = 1, type = 0}, {part = 2, type = 1}}}
+
+return M
