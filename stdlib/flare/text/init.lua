@@ -6,5 +6,5 @@
 require "flare"
 
 return require "flare.lazy"("flare.text", {}, {
-  load = "flare.text.files", Tokenizer = "flare.text.tokenizer",
+  load = "flare.text.files", Tokenizer = "flare.text.tokenizer", template = "flare.text.chat",
 })

@@ -1,9 +1,8 @@
 --- A tokenizer: text to token ids and back.
 --
--- Ids count from 0, as they are published: they are data, not positions. `flare.nn.Embedding` and
--- `flare.index_select` count positions from 1, so a model adds 1 to ids (or takes `base = 0` where
--- an operator has it). Offsets are positions in the text, from 1, both ends included:
--- `text:sub(first, last)` is what a token stands for.
+-- Ids count from 0, as they are published: they are data, not positions. `flare.nn.Embedding` takes
+-- them with `base = 0`; functions that count positions from 1 take ids + 1. Offsets are positions
+-- in the text, from 1, both ends included: `text:sub(first, last)` is what a token stands for.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
