@@ -5,13 +5,11 @@ local options = require "flare.options"
 
 local M = {}
 
--- Positions [first, last] of all lists of a part.
+-- A part is {ids =, flat =, text =}: flat has the first and the last byte of each id in turn, or is
+-- nil. This is what stands at positions [first, last] of it.
 local function cut(part, first, last)
-  local out = {}
-  for name, list in pairs(part) do
-    if type(list) == "table" then out[name] = table.move(list, first, last, 1, {}) end
-  end
-  return out
+  return {ids = table.move(part.ids, first, last, 1, {}), text = part.text,
+          flat = part.flat and table.move(part.flat, 2 * first - 1, 2 * last, 1, {})}
 end
 
 -- Shortens a part to `n` ids; what goes is kept in windows of n that overlap by `stride`.
@@ -35,7 +33,7 @@ local function shorten(part, n, o)
       at = o.side == "left" and at - step or at + step
     until first == 1 and o.side == "left" or last == count and o.side ~= "left"
   end
-  for name, list in pairs(windows[1]) do part[name] = list end
+  part.ids, part.flat = windows[1].ids, windows[1].flat
   part.more = table.move(windows, 2, #windows, 1, {})
 end
 
@@ -111,10 +109,11 @@ local fillers = {
 }
 
 local function pad_one(one, n, o)
-  local missing = n - #one.ids
+  local missing, all = n - #one.ids, {}
+  for name in pairs(fillers) do all[name] = one[name] end -- as they are before padding
   if missing <= 0 then return end
   for name, filler in pairs(fillers) do
-    local list = one[name]
+    local list = all[name]
     if list and o.side == "left" then
       table.move(list, 1, #list, missing + 1)
       for i = 1, missing do list[i] = filler(o) end
@@ -164,12 +163,12 @@ local function spaces(token, pattern)
 end
 
 -- Offsets of byte-level tokens without the spaces around a word, each a character of the text.
-local function trim(tokenizer, part, prefix, text)
-  for i, span in ipairs(part.offsets) do
-    local token = tokenizer:token(part.ids[i]) or ""
-    token = token:gsub("\u{120}", " ")
+local function trim(tokenizer, part, prefix)
+  local flat, text = part.flat, part.text
+  for i, id in ipairs(part.ids) do
+    local token = (tokenizer:token(id) or ""):gsub("\u{120}", " ")
     local leading, trailing = spaces(token, "^%s(.*)$"), spaces(token, "^(.*)%s$")
-    local from, to = span[1] - 1, span[2]
+    local from, to = flat[2 * i - 1] - 1, flat[2 * i]
     if leading == 1 and prefix and (i == 1 or from == 0) then leading = 0 end
     for _ = 1, leading do
       from = math.min(text:find("[^\x80-\xbf]", from + 2) or to + 1, to + 1) - 1
@@ -177,40 +176,75 @@ local function trim(tokenizer, part, prefix, text)
     for _ = 1, trailing do
       repeat to = to - 1 until to <= from or not text:find("^[\x80-\xbf]", to + 1)
     end
-    to = math.max(from, to)
-    span[1], span[2] = from + 1, to
+    flat[2 * i - 1], flat[2 * i] = from + 1, math.max(from, to)
   end
 end
 
--- All lists of a text in the order of a template.
+-- Ids and, made when they are first asked for, the lists that belong to them. `layout` says what
+-- the ids are, in order: {n =, type =, special =, flat =}.
+local Encoding = class("Encoding")
+
+local function fill(self, value_of)
+  local out = {}
+  for _, run in ipairs(self.layout) do
+    local value = value_of(run)
+    for _ = 1, run.n do out[#out + 1] = value end
+  end
+  return out
+end
+
+local lists = {
+  types = function(self) return fill(self, function(run) return run.type end) end,
+  mask = function(self) return fill(self, function() return 1 end) end,
+  special = function(self) return fill(self, function(run) return run.special end) end,
+  offsets = function(self)
+    if not self.located then return nil end
+    local out = {}
+    for _, run in ipairs(self.layout) do
+      local flat = run.flat
+      for i = 1, run.n do
+        out[#out + 1] = flat and {flat[2 * i - 1], flat[2 * i]} or {1, 0}
+      end
+    end
+    return out
+  end,
+}
+
+function Encoding.__index(self, name)
+  local make = lists[name]
+  if not make then return Encoding[name] end
+  local list = make(self)
+  self[name] = list
+  return list
+end
+
+-- A text in the order of a template.
 local function join(template, parts, special)
-  local out = {ids = {}, types = {}, mask = {}, special = {},
-               offsets = parts[1].offsets and {} or nil}
-  local n = 0
-  local function add(ids, offsets, kind, type_id)
-    for i = 1, #ids do
-      n = n + 1
-      out.ids[n], out.types[n], out.mask[n], out.special[n] = ids[i], type_id, 1, kind
-      if out.offsets then out.offsets[n] = offsets and offsets[i] or {1, 0} end
-    end
-  end
+  local layout, ids = {}, nil
   for _, piece in ipairs(template) do
-    if not piece.ids then
-      local part = parts[piece.part]
-      if part then add(part.ids, part.offsets, 0, piece.type) end
-    elseif special then
-      add(piece.ids, nil, 1, piece.type)
+    local part = piece.part and parts[piece.part]
+    local more = part and part.ids or special and piece.ids
+    if more then
+      layout[#layout + 1] = {n = #more, type = piece.type, special = part and 0 or 1,
+                             flat = part and part.flat}
+      if not ids and part then
+        ids = more
+      else
+        ids = table.move(more, 1, #more, #(ids or {}) + 1, ids or {})
+      end
     end
   end
+  local out = setmetatable({}, Encoding)
+  out.ids, out.layout, out.located = ids or {}, layout, parts[1].flat ~= nil
   return out
 end
 
 --- The lists of a text and its pair, or nil, with special tokens or without.
 function Processor:apply(tokenizer, a, b, special)
-  if self.trim and a.offsets then
+  if self.trim and a.flat then
     for _, part in ipairs {a, b} do
-      trim(tokenizer, part, self.prefix, part.text)
-      for _, more in ipairs(part.more or {}) do trim(tokenizer, more, self.prefix, part.text) end
+      trim(tokenizer, part, self.prefix)
+      for _, more in ipairs(part.more or {}) do trim(tokenizer, more, self.prefix) end
     end
   end
   local template = b and self.double or self.single

@@ -65,12 +65,7 @@ local encode_options = {
 -- One text through the core.
 local function encode_part(self, text, o)
   local ids, flat = self.core:encode(text, o.offsets, not o.parse_special)
-  local part = {ids = ids, text = text}
-  if flat then
-    part.offsets = {}
-    for i = 1, #ids do part.offsets[i] = {flat[2 * i - 1], flat[2 * i]} end
-  end
-  return part
+  return {ids = ids, flat = flat, text = text}
 end
 
 -- Ids with all that belongs to them, before padding.
@@ -104,9 +99,7 @@ function Tokenizer:encode(text, o)
   local padding = post.padding(o.pad, self.description.padding)
   local all = encode_one(self, "encode", text, o.pair, o, truncation)
   if padding then post.pad({all}, padding) end
-  local ids = all.ids
-  all.ids = nil
-  return o.tensor and to_tensor(ids) or ids, all
+  return o.tensor and to_tensor(all.ids) or all.ids, all
 end
 
 --- The ids of many texts.
@@ -131,8 +124,7 @@ function Tokenizer:encode_batch(texts, o)
   if padding then post.pad(all, padding) end
   local masks = {}
   for i, one in ipairs(all) do
-    ids[i], masks[i] = one.ids, one.mask
-    one.ids = nil
+    ids[i], masks[i] = one.ids, o.tensor and one.mask
   end
   if not o.tensor then return ids, all end
   if #ids == 0 or #ids[1] == 0 then

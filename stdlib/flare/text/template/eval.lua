@@ -8,7 +8,7 @@ local undefined, truth, text_of = values.undefined, values.truth, values.text
 local expressions, MOST_OUTPUT = nodes_of.expressions, nodes_of.MOST_OUTPUT
 local Namespace, Loop, or_undefined = nodes_of.Namespace, nodes_of.Loop, nodes_of.or_undefined
 
-local MOST_STEPS, DEEPEST = 2000000, 150
+local MOST_STEPS, DEEPEST = 1000000, 150
 
 local State = {}
 State.__index = State
