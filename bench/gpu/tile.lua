@@ -65,3 +65,22 @@ do
     return x:sum{dims = {1, 3, 4}}, (x * x):sum{dims = {1, 3, 4}}
   end, second)
 end
+
+-- Statistics of rows, with what follows them.
+do
+  local x = m.normal("bf16", 32, 128, 64, 64)
+  compiled("group norm and silu 32 x 128 x 64 x 64 bf16", 4 * x:numel(),
+    function(v) return flare.silu(flare.group_norm(v, nil, nil, 32)) end, x)
+  local wide = m.normal("bf16", 32, 384, 64, 64) -- rows that two kernels read
+  compiled("group norm and silu 32 x 384 x 64 x 64 bf16", 6 * wide:numel(),
+    function(v) return flare.silu(flare.group_norm(v, nil, nil, 32)) end, wide)
+  local rows = m.normal("bf16", 65536, 768)
+  compiled("layer norm and gelu 65536 x 768 bf16", 4 * rows:numel(),
+    function(v) return flare.gelu(flare.layer_norm(v)) end, rows)
+  local long = m.normal("f32", 16, 1 << 22)
+  compiled("variance 16 x 4194304 f32", 4 * long:numel(),
+    function(v) return v:var{dims = {2}} * 2 end, long)
+  local pixels = m.normal("bf16", 256 * 56 * 56, 64)
+  compiled("variance of columns 802816 x 64 bf16", 2 * pixels:numel(),
+    function(v) return v:var{dims = {1}} * 2 end, pixels)
+end
