@@ -1,7 +1,7 @@
 /* The kernel "tile": which threads take which elements of a fused kernel's loop
  * nest, decided once for a tile and the alignment of its operands. What they
  * then do is printed by tile_text.c. */
-#include "tile.h"
+#include "tile_text.h"
 #include "driver/process.h"
 
 #include <stdio.h>
@@ -325,11 +325,14 @@ static void plan_columns(tile_plan *p) {
   int64_t vectors = p->rows / p->v,
           last = p->n_outer ? p->size[p->n_outer - 1] : 1;
   bool only = p->n_dims == p->n_outer && p->f.phases == 1;
-  p->lanes = only ? 1 : two_up(p->reduced, 256);
+  int threads = 256; /* whose sums fit shared memory */
+  while (!only && threads * flc_sums_shared(p) > 48 << 10)
+    threads /= 2;
+  p->lanes = only ? 1 : two_up(p->reduced, threads);
   p->groups = two_up(fl_ceil_div(last, p->v), 32);
-  if (p->lanes * p->groups > 256)
-    p->lanes = 256 / p->groups;
-  p->groups = 256 / p->lanes;
+  if (p->lanes * p->groups > threads)
+    p->lanes = threads / p->groups;
+  p->groups = threads / p->lanes;
   if (vectors < p->groups) {
     p->groups = two_up(vectors, p->groups);
     p->groups = p->groups * p->lanes < 32 ? 32 / p->lanes : p->groups;

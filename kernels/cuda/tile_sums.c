@@ -232,9 +232,11 @@ void flc_sums_away(tile_text *to, const tile_plan *p, int phase) {
 }
 
 int flc_sums_shared(const tile_plan *p) {
-  int cells = 1;
+  int bytes = 8;
   for (int k = 0; k < n_in(p); k++)
-    if (p->live[k] && flc_tile_cells(p, k) > cells)
-      cells = flc_tile_cells(p, k);
-  return p->lanes * p->groups * p->v * cells;
+    if (is_moment(p, k) && p->live[k]) {
+      int size = 4 * (int)fl_dtype_size(fl_program_type(p->t->body, k));
+      bytes = size > bytes ? size : bytes;
+    }
+  return p->v * bytes;
 }

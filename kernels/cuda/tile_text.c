@@ -551,7 +551,8 @@ static void put_kernel(tile_text *to, tile_plan *p, int k) {
   put_operands(to, p);
   put_place(to, p);
   if (p->columns && p->lanes > 1 && p->f.phases > 1)
-    flc_put(to, "__shared__ double shared[%d];\n", flc_sums_shared(p));
+    flc_put(to, "__shared__ double shared[%d];\n",
+            p->lanes * p->groups * flc_sums_shared(p) / 8);
   for (int v = 0; v < n_in(p) && p->columns; v++)
     if (is_load(p, v) && p->live[v] && !p->f.inner[v]) {
       put_loaded(to, p, v);

@@ -80,7 +80,7 @@ void flc_sums_end(tile_text *to, const tile_plan *p, int phase);
  * those of this kernel's segment, for a later one. */
 void flc_sums_again(tile_text *to, const tile_plan *p, int phase);
 void flc_sums_away(tile_text *to, const tile_plan *p, int phase);
-/* Shared memory of columns, in doubles. */
+/* Bytes of shared memory that a thread of columns has. */
 int flc_sums_shared(const tile_plan *p);
 
 #endif
