@@ -1,6 +1,7 @@
 -- Wrong arguments of every public function and class: the error says what is wrong at the caller's
 -- line, so it never begins with a line of the library.
 local flare = require "flare"
+local layers = require "spec.support.nn_classes"
 
 local function nothing() end
 
@@ -45,6 +46,18 @@ local function collect(t, name, found, seen)
   end
 end
 
+-- Calls f with each list, after `self` if it is given; notes errors at a line of the library.
+local function try(name, f, folder, bad, self)
+  for k, list in ipairs(lists(folder)) do
+    if self then table.insert(list, 1, self) end
+    local ok, value = pcall(f, table.unpack(list, 1, 4))
+    if ok and type(value) == "table" then ok, value = pcall(tostring, value) end
+    if not ok and tostring(value):find "^<flare>/" then
+      bad[#bad + 1] = ("%s, list %d: %s"):format(name, k, tostring(value):match "[^\n]*")
+    end
+  end
+end
+
 describe("wrong arguments", function()
   local folder = os.tmpname()
   setup(function() assert(os.remove(folder) and flare.core.file.mkdir(folder)) end)
@@ -57,13 +70,34 @@ describe("wrong arguments", function()
     for name in pairs(found) do names[#names + 1] = name end
     table.sort(names)
     assert.is_true(#names > 250, #names .. " functions")
-    for _, name in ipairs(names) do
-      for k, list in ipairs(lists(folder)) do
-        local ok, value = pcall(found[name], table.unpack(list, 1, 3))
-        if ok and type(value) == "table" then ok, value = pcall(tostring, value) end
-        if not ok and tostring(value):find "^<flare>/" then
-          bad[#bad + 1] = ("%s, list %d: %s"):format(name, k, tostring(value):match "[^\n]*")
-        end
+    for _, name in ipairs(names) do try(name, found[name], folder, bad) end
+    assert(#bad == 0, "\n  " .. table.concat(bad, "\n  "))
+  end)
+
+  it("of layers are, too", function()
+    local bad = {}
+    for name, layer in pairs(layers) do
+      if layer.make then try(name, layer.make(flare.nn), folder, bad) end -- some are functions
+    end
+    table.sort(bad)
+    assert(#bad == 0, "\n  " .. table.concat(bad, "\n  "))
+  end)
+
+  it("of methods that training calls are, too", function()
+    local nn, optim, bad = flare.nn, flare.optim, {}
+    local objects = {
+      {nn.Linear(2, 2), "apply", "load_state_dict", "to", "freeze", "train"},
+      {optim.Adam(nn.Linear(2, 2)), "add_group", "load_state_dict", "step"},
+      {optim.GradScaler(), "scale", "step", "unscale_", "update", "load_state_dict"},
+      {optim.EMA(nn.Linear(2, 2)), "update", "load_state_dict"},
+      {flare.distributions.Normal(0, 1), "sample", "log_prob", "cdf", "icdf"},
+      {flare.distributions.Categorical{logits = flare.zeros(3)}, "sample", "log_prob"},
+      {flare.data.Loader(flare.data.Tensors(flare.ones(4, 2)), {batch = 2}), "load_state_dict"},
+    }
+    for _, object in ipairs(objects) do
+      for k = 2, #object do
+        local name = object[k]
+        try(getmetatable(object[1]).__name .. ":" .. name, object[1][name], folder, bad, object[1])
       end
     end
     assert(#bad == 0, "\n  " .. table.concat(bad, "\n  "))

@@ -270,8 +270,8 @@ describe("small layers", function()
     local x0 = nn.init.sparse({40, 7}, {sparsity = 0.25, std = 2})
     assert.same({10, 10, 10, 10, 10, 10, 10}, x0:eq(0):sum(1):totable())
     refused("2 dims are needed, got 1", nn.init.eye, 3)
-    refused("there is no nn.init.kaiming_uniform_ (did you mean 'kaiming_'?)",
-            function() return nn.init.kaiming_uniform_ end)
+    refused("there is no nn.init.kaming_ (did you mean 'kaiming_'?)",
+            function() return nn.init.kaming_ end)
     refused("sparsity must be from 0 to 1, got 2", nn.init.sparse, 3, 3, {sparsity = 2})
     refused("a convolution's weight", nn.init.dirac, 3, 3)
     refused("outputs for 2 groups", nn.init.dirac, {3, 3, 3}, {groups = 2})

@@ -108,6 +108,12 @@ end
 
 M.none = setmetatable({}, {__name = "left out"})
 
+--- Checks that the input of a layer is a tensor and returns it.
+function M.input(layer, x)
+  if core.is_tensor(x) then return x end
+  fail("%s: the input must be a tensor, got %s", getmetatable(layer).__name, M.kind(x))
+end
+
 --- Checks that the values are tensors: options.tensors("f", "x", x, "target", target).
 function M.tensors(where, ...)
   for k = 1, select("#", ...), 2 do

@@ -67,8 +67,9 @@ function M.tiny(x) return x.dtype == "f64" and 0x1p-52 or 0x1p-23 end
 
 -- The shape of a sample: the given sizes, then the shape of one draw.
 local function sizes(first, ...)
-  if type(first) == "table" then return {table.unpack(first)} end
-  return {first, ...}
+  local list = type(first) == "table" and {table.unpack(first)} or {first, ...}
+  for k, size in ipairs(list) do list[k] = options.count("sample", "a size", size, 0) end
+  return list
 end
 
 --- The given sizes followed by a shape.

@@ -46,6 +46,7 @@ D.Categorical = base.define("Categorical", {"{logits =} or {probs =}"}, {
     return core.multinomial(rows, n, {replacement = true}):t():reshape(base.full(shape, self.batch))
   end,
   log_prob = function(self, x)
+    options.tensor("Categorical:log_prob", "x", x)
     local logits = self.logits:expand(base.full(x.shape, {self.logits:size(-1)}))
     return logits:gather(-1, x:unsqueeze(-1)):squeeze(-1)
   end,

@@ -79,7 +79,7 @@ end
 --- (batch, channels, ...) -> the same shape
 function BatchNorm:forward(x)
   local most, least = self.most, self.least
-  local ndim = x:dim()
+  local ndim = options.input(self, x):dim()
   if ndim < least or ndim > most then
     fail("%s: the input must have %s dims (batch, channels, ...), got (%s)",
          getmetatable(self).__name, least == most and least or least .. " or " .. most,

@@ -22,6 +22,8 @@ end
 
 --- (..., inputs1), (..., inputs2) -> (..., outputs)
 function Bilinear:forward(a, b)
+  options.input(self, a)
+  options.input(self, b)
   -- (..., outputs * inputs2): every W[k] applied to a, then the product with b summed
   local flat = self.weight:transpose(2, 3):reshape(self.outputs * self.inputs2, self.inputs1)
   local shape = a.shape

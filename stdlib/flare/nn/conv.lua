@@ -61,7 +61,7 @@ end
 
 --- (batch, inputs, size...) or (inputs, size...) -> the same with outputs and new sizes
 function Conv:forward(x)
-  local single = x:dim() == self.dims + 1
+  local single = options.input(self, x):dim() == self.dims + 1
   if single then x = x:unsqueeze(1) end
   if self.before then x = core.pad(x, self.before, self.mode) end
   local y = core.conv(x, self.weight, self.bias, self.stride, self.padding, self.dilation,

@@ -24,7 +24,7 @@ end
 
 --- (batch, inputs, size...) or (inputs, size...) -> the same with outputs and new sizes
 function ConvTranspose:forward(x)
-  local single = x:dim() == self.dims + 1
+  local single = options.input(self, x):dim() == self.dims + 1
   if single then x = x:unsqueeze(1) end
   local y = core.conv_transpose(x, self.weight, self.bias,
                                 {stride = self.stride, padding = self.padding,

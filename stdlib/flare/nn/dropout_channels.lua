@@ -5,11 +5,13 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local Dropout = require "flare.nn.dropout"
+local options = require "flare.options"
 
 local Channels = class("Channels", Dropout)
 
 --- (batch, channels, size...) -> the same shape
 function Channels:forward(x)
+  options.input(self, x)
   if x:dim() ~= self.ndim then
     fail("%s: the input must have %d dims (batch, channels, size...), got (%s)",
          getmetatable(self).__name, self.ndim, table.concat(x.shape, ", "))

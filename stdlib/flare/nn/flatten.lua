@@ -12,7 +12,7 @@ function Flatten:init(opts)
 end
 
 function Flatten:forward(x)
-  return x:flatten(self.first, self.last)
+  return options.input(self, x):flatten(self.first, self.last)
 end
 
 return Flatten

@@ -4,6 +4,7 @@ local ChannelNorm = require "flare.nn.channel_norm"
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 
 local InstanceNorm = class("InstanceNorm", ChannelNorm)
 
@@ -24,6 +25,7 @@ end
 
 --- (batch, channels, size...) or (channels, size...) -> the same shape
 function InstanceNorm:forward(x)
+  options.input(self, x)
   if x:dim() == self.ndim - 1 and x:size(1) == self.channels then
     return self:forward(x:unsqueeze(1)):squeeze(1)
   end

@@ -100,6 +100,7 @@ end
 --- Calls f(module) for all modules inside, innermost first, and for the module itself.
 -- @return the module
 function Module:apply(f)
+  if type(f) ~= "function" then fail("apply: a function is expected, got %s", type(f)) end
   local all = self:modules()
   for i = #all, 1, -1 do f(all[i]) end
   return self

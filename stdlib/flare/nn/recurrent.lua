@@ -130,6 +130,10 @@ end
 function Recurrent:forward(x, h0, c0, opts)
   if type(h0) == "table" then h0, opts = nil, h0 end
   if type(c0) == "table" then c0, opts = nil, c0 end
+  options.input(self, x)
+  for _, state in pairs {h0, c0} do
+    options.tensor(getmetatable(self).__name, "a state", state)
+  end
   if x:dim() == 2 and x:size(2) == self.inputs then
     local at = self.batch_first and 1 or 2
     local y, h, c = self:forward(x:unsqueeze(at), h0 and h0:unsqueeze(2), c0 and c0:unsqueeze(2),
@@ -248,6 +252,7 @@ end
 
 --- h = cell(x, h); for LSTM h, c = cell(x, h, c): states (batch, hidden), zeros if left out
 function Cell:forward(x, h, c)
+  options.input(self, x)
   local function zeros()
     return core.zeros({x:size(1), self.hidden}, {dtype = x.dtype, device = x.device})
   end

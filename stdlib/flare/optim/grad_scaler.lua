@@ -35,6 +35,7 @@ end
 
 --- The loss times the scale, for backward.
 function GradScaler:scale(loss)
+  options.tensor("GradScaler:scale", "the loss", loss)
   return self.enabled and loss * self.factor or loss
 end
 
@@ -42,6 +43,9 @@ end
 -- was not called, `step` does it.
 -- @return whether all gradients are finite
 function GradScaler:unscale_(optimizer)
+  if type(optimizer) ~= "table" or type(optimizer.groups) ~= "table" then
+    fail("GradScaler: an optimizer is expected, got %s", options.kind(optimizer))
+  end
   if not self.enabled then return true end
   if self._finite[optimizer] ~= nil then
     fail("GradScaler: unscale_ was called already since the last update")

@@ -72,6 +72,9 @@ end
 function Optimizer:add_group(group)
   local where = "optim." .. getmetatable(self).__name
   local given, params = {}, nil
+  if type(group) ~= "table" then
+    fail("%s: a group {params = {...}} is expected, got %s", where, options.kind(group))
+  end
   for key, value in pairs(group) do
     if key == "params" then params = value else given[key] = value end
   end
