@@ -152,6 +152,40 @@ describe("models.load", function()
     refused("config.json: ", path)
   end)
 
+  it("refuses configurations that make no model, quickly and without memory", function()
+    for pattern, fields in pairs{
+      ["num_hidden_layers is 1000000000, the files have 21 tensors"] =
+        {num_hidden_layers = 1000000000},
+      ["makes no model: nn.Embedding: width must be an integer of at least 1"] =
+        {hidden_size = -32},
+      ["unknown rope_type 'spiral'"] = {rope_parameters = {rope_type = "spiral"}},
+      ["the activation 'x' is none of"] = {hidden_act = "x"},
+      ["makes no model"] = {num_attention_heads = "four"},
+      ["of another shape or type"] = {vocab_size = 2 ^ 40 // 1 | 0},
+    } do
+      folder(nil, fields)
+      refused(pattern, path)
+      support.remove(path)
+    end
+    local values = {-1, 0, 3.7, "x", core.json.null, {1, 2}}
+    for _, name in ipairs{"clip", "qwen3_moe", "convnext"} do
+      local about = support.about(name)
+      for key, was in pairs(about.config) do
+        for _, value in ipairs(values) do
+          about.config[key] = value
+          path = support.folder(about, true)
+          assert(safetensors.save(path .. "/model.safetensors", {x = flare.ones(1)}))
+          local model, message = models.load(path)
+          assert.is_nil(model)
+          assert.equal("string", type(message))
+          support.remove(path)
+        end
+        about.config[key] = was
+      end
+    end
+    path = nil
+  end)
+
   it("keeps generation_config.json, and fields of the configuration that it does not know",
     function()
       folder(nil, {future_field = {1, 2}})

@@ -20,6 +20,38 @@ local function class_of(folder, config)
                                                                     options.hint(name, known))
 end
 
+-- Fields that say how many modules are made.
+local repeats = {num_hidden_layers = true, n_layer = true, encoder_layers = true,
+  decoder_layers = true, num_experts = true, num_local_experts = true, depths = true}
+
+-- A message if a configuration asks for more modules than the files have tensors, or nil: a module
+-- has one at least, and a wrong number should not take memory.
+local function too_many(config, limit)
+  for name, value in pairs(config) do
+    local n = repeats[name] and (type(value) == "table" and value or {value}) or {}
+    for _, count in ipairs(n) do
+      if type(count) == "number" and count > limit then
+        return ("%s is %s, the files have %d tensors"):format(name, tostring(count), limit)
+      end
+    end
+    local nested = type(value) == "table" and tostring(name):find "_config$"
+    local inner = nested and too_many(value, limit)
+    if inner then return ("%s: %s"):format(name, inner) end
+  end
+end
+
+-- The model that a configuration describes, without values; nil and a message.
+local function build(folder, class, config, weights)
+  local n = 0
+  for _ in pairs(weights.entries) do n = n + 1 end
+  local problem = too_many(config, n)
+  local ok, model
+  if not problem then ok, model = pcall(core.meta, class, config) end
+  if ok then return model end
+  problem = problem or tostring(model):gsub("^[^\n:]+:%d+: ", "") -- the line of the caller
+  return nil, ("%s: the configuration makes no model: %s"):format(folder, problem)
+end
+
 --- Loads a model from a folder in Hugging Face's layout: config.json, generation_config.json, and
 -- weights in safetensors or in pytorch_model.bin, one file or several with an index; or from a GGUF
 -- file, whose blocks become f32 unless `dtype` says otherwise. The model is in evaluation mode.
@@ -50,7 +82,9 @@ function M.load(folder, opts)
   if class and not weights then weights, message = require("flare.models.files").open(folder) end
   local _ <close> = weights
   if not class or not weights then return nil, message end
-  local model = core.meta(class, config)
+  local model
+  model, message = build(folder, class, config, weights)
+  if not model then return nil, message end
   local ok
   o.device = o.device or core.zeros(0).device
   ok, message = require("flare.models.weights").fill(model, weights, o)
