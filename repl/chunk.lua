@@ -136,6 +136,20 @@ function M.continues(line)
          or line:find "^%s*[~=]=" or line:find "^%s*and%f[^%w_]" or line:find "^%s*or%f[^%w_]"
 end
 
+-- Whether a text of the lines so far is "whole", "open" or "wrong". Long ones are only parsed,
+-- since one line after another is added to them.
+local function state_of(text, env)
+  if #text > 2000 then
+    local f, expression = load("return " .. text, "=prompt", "t", env)
+    if f then return "whole" end
+    local g, statements = load(text, "=prompt", "t", env)
+    if g then return "whole" end
+    return (is_unfinished(expression) or is_unfinished(statements)) and "open" or "wrong"
+  end
+  local chunk, problem = M.compile(text, env)
+  return chunk and "whole" or is_unfinished(problem) and "open" or "wrong"
+end
+
 --- Whether `more` goes on with the text before it, which is whole by itself.
 function M.goes_on(text, more, env)
   if not M.continues(more) then return false end
@@ -157,10 +171,11 @@ function M.units(text, env, alone)
     at = at + 1
     if not alone(unit) then
       while lines[at] do
-        local chunk, problem = M.compile(unit, env)
-        if chunk and not M.goes_on(unit, lines[at], env) then break end
-        if not chunk and not is_unfinished(problem) then break end
-        if chunk and alone(lines[at]) then break end
+        local state = state_of(unit, env)
+        if state == "wrong" then break end
+        if state == "whole" and (alone(lines[at]) or not M.goes_on(unit, lines[at], env)) then
+          break
+        end
         unit, at = unit .. "\n" .. lines[at], at + 1
       end
     end

@@ -45,6 +45,8 @@ local function path()
   return root and dir .. "/projects/" .. name_of(root) or dir .. "/history"
 end
 
+local function folder_of(name) return name:match "^(.*)/[^/]*$" or "." end
+
 local function pack(text)
   return (text:gsub("\\", "\\\\"):gsub("\n", "\\n"))
 end
@@ -76,7 +78,7 @@ function M.load()
   for i, text in ipairs(lines) do chunks[i] = unpack(text) end
   M.last = lines[#lines]
   if count > 3 * M.most then -- a file that has grown keeps what is still of use
-    terminal.locked(name .. ".lock", function()
+    terminal.locked(folder_of(name), function()
       require("flare.core").file.write_atomic(name, table.concat(read(name), "\n") .. "\n")
     end)
   end
@@ -89,12 +91,12 @@ function M.append(text)
   if not name or packed == M.last then return end
   local file = io.open(name, "a")
   if not file then
-    require("flare.core").file.mkdir(name:match "^(.*)/" or ".")
+    require("flare.core").file.mkdir(folder_of(name))
     file = io.open(name, "a")
   end
   if not file then return end
   file:setvbuf("full", #packed + 2) -- written at once
-  terminal.locked(name .. ".lock", function()
+  terminal.locked(folder_of(name), function()
     file:write(packed, "\n")
     file:close()
   end)

@@ -359,11 +359,12 @@ static int terminal_clusters(lua_State *L) {
 
 /* --- files that several prompts write --- */
 
-/* locked(path, f): calls f while no other prompt holds the lock `path`. */
+/* locked(folder, f): calls f while no other prompt holds the lock of a folder,
+ * which leaves no file behind. */
 static int terminal_locked(lua_State *L) {
   const char *path = luaL_checkstring(L, 1);
   lua_settop(L, 2);
-  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd >= 0)
     while (flock(fd, LOCK_EX) != 0 && errno == EINTR && !flare_interrupted()) {
     }

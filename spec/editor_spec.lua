@@ -119,6 +119,10 @@ describe("the editor", function()
     s:enter ""
     s:enter "a1 + a60"
     assert.equal("61", s:after "a1 + a60")
+    for i = 1, 1500 do parts[i] = "  local a = math.sin(" .. i .. ") -- a line of a long paste" end
+    s:paste("do\n" .. table.concat(parts, "\n") .. "\nend") -- too many locals, found in time
+    s:enter ""
+    s:see "too many local variables"
     s:keys("#'" .. ("abcdefghij"):rep(1000))
     s:enter "'"
     s:see "10000"
@@ -248,6 +252,12 @@ describe("the history", function()
     assert.equal("> b = 2", third.screen:text())
     other:keys "\27[A"
     assert.equal(">", other.screen:text())
+    local files = {}
+    for name in io.popen(("ls %s/state/flare/projects"):format(place)):lines() do
+      files[#files + 1] = name
+    end
+    assert.equal(1, #files)
+    assert.match("%%one$", files[1])
     close(third)
     close(other)
     os.execute("rm -r " .. place)
