@@ -22,6 +22,7 @@ for file, names in next, {
     tensorsolve tril_indices triu_indices unravel_index vecdot vsplit]],
   compile = "compile compile_stats",
   derivatives = "hessian hvp jacobian jvp vjp",
+  describe = "describe",
   einsum = "einsum tensordot",
   explain = "explain",
   print = "printing",
@@ -36,9 +37,9 @@ end
 
 -- The functions that are methods of tensors as well.
 local there = core.methods()
-for name in ([[cond diagonal_scatter dsplit equal fliplr flipud hsplit nanmax nanmin nanstd nanvar
-    rearrange reduce rot90 select_scatter slice_scatter take_along_dim tensor_split tensordot vecdot
-    vsplit]]):gmatch "%S+" do
+for name in ([[cond describe diagonal_scatter dsplit equal fliplr flipud hsplit nanmax nanmin nanstd
+    nanvar rearrange reduce rot90 select_scatter slice_scatter take_along_dim tensor_split tensordot
+    vecdot vsplit]]):gmatch "%S+" do
   if not there[name] then
     local file = files[name] or "flare.rearrange" -- x:reduce is that of einops
     core.method(name, function(...) return require(file)[name](...) end)
