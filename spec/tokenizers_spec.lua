@@ -81,4 +81,61 @@ describe("a tokenizer", function()
       return got ~= want[3] and ("%q in a stream, expected %q"):format(got, want[3])
     end)
   end)
+
+  it("learns the merges that Hugging Face's trainer learns, and is saved and read", function()
+    local want, i = assert(core.file.read "spec/data/tokenizers/merges.txt"), 0
+    if folder then return pending "a campaign has other texts" end
+    local tokenizer = text.train_bpe(function()
+      i = i + 1
+      return cases.texts[i]
+    end, {vocab = 600, special = {"<end>"}})
+    local got = {}
+    for k, pair in ipairs(tokenizer.description.file.model.merges) do
+      got[k] = table.concat(pair, " ") .. "\n"
+    end
+    assert.equal(want, table.concat(got))
+    local path = os.tmpname() .. ".json"
+    finally(function() os.remove(path) end)
+    assert(tokenizer:save(path))
+    local back = assert(text.load(path))
+    for _, string in ipairs(cases.texts) do
+      assert.same((tokenizer:encode(string)), (back:encode(string)))
+      assert.equal(string, back:decode(back:encode(string), {skip_special = false}))
+    end
+    assert.error_matches(function() text.train_bpe("x", {vocab = 10}) end, "256 tokens are")
+  end)
+
+  it("refuses files that are wrong, by what is wrong", function()
+    local path = os.tmpname() .. ".json"
+    finally(function() os.remove(path) end)
+    for file, said in pairs {
+      ["[]"] = "neither a tokenizer.json nor", ["{"] = "JSON",
+      ['{"model": 3, "added_tokens": []}'] = "there is no model",
+      ['{"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}}'] = "an id of the vocabulary",
+      ['{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}'] =
+        '"b" is not in the vocabulary',
+      ['{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a"]}}'] =
+        "two tokens are expected",
+      ['{"model": {"type": "Bpe", "vocab": {}}}'] = "did you mean 'BPE'",
+      ['{"model": {"type": "BPE", "vocab": {"a": 99999999}, "merges": []}}'] =
+        "an id of the vocabulary",
+      ['{"model": {"type": "Unigram", "unk_id": 5, "vocab": [["a", 0]]}}'] = "unk_id 5 is not in",
+      ['{"model": {"type": "WordLevel", "vocab": {}}, "normalizer": {"type": "NFX"}}'] =
+        "the normalizer 'NFX' is unknown",
+      ['{"model": {"type": "WordLevel", "vocab": {}}, "pre_tokenizer": {"type": "Split", '
+        .. '"pattern": {"Regex": "(a"}, "behavior": "Isolated"}}'] = "a pattern is wrong at byte 3",
+      ['{"model": {"type": "WordLevel", "vocab": {}}, "normalizer": {"type": "Precompiled", '
+        .. '"precompiled_charsmap": "AAAA"}}'] = false,
+    } do
+      assert(core.file.write_atomic(path, file))
+      local tokenizer, message = text.load(path)
+      if said then
+        assert.is_nil(tokenizer)
+        assert(message:find(said, 1, true), message)
+      else
+        assert(tokenizer, message)
+      end
+    end
+    assert.match("no tokenizer in this folder", select(2, text.load "spec/data/numpy"))
+  end)
 end)

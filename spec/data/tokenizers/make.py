@@ -1,4 +1,5 @@
-"""Writes cases.json.gz: small tokenizers and what the libraries that they come from make of texts.
+"""Writes cases.json.gz, small tokenizers and what the libraries that they come from make of texts,
+and merges.txt, what tokenizers' trainer of byte-level BPE learns from these texts.
 
     python make.py TEXT         (TEXT: an English text, such as tinyshakespeare.txt)
     python make.py TEXT FOLDER VOCABULARY STRINGS SEED     a campaign: see spec/long/text.sh
@@ -13,7 +14,7 @@ import sys
 import tempfile
 
 import sentencepiece
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import texts
 import train
@@ -65,6 +66,15 @@ def make(text, folder, size, count, seed):
     return cases
 
 
+def merges(strings):
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    t.train_from_iterator(strings, trainers.BpeTrainer(
+        vocab_size=600, show_progress=False, special_tokens=["<end>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return "".join(" ".join(m) + "\n" for m in json.loads(t.to_str())["model"]["merges"])
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 2:
         result = make(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]))
@@ -74,3 +84,5 @@ if __name__ == "__main__":
             result = make(sys.argv[1], folder, 420, 60, 1)
         with gzip.GzipFile(HERE + "/cases.json.gz", "wb", mtime=0) as f:
             f.write(json.dumps(result).encode())
+        with open(HERE + "/merges.txt", "w", encoding="utf-8") as f:
+            f.write(merges(result["texts"]))

@@ -189,7 +189,7 @@ function M.read(file)
     model = model, normalizers = stages.normalizers(file.normalizer), splitters = splitters,
     added = read_added(file.added_tokens, model), decode = decoders.make(file.decoder),
     processor = post.Processor(o), truncation = read_truncation(file.truncation),
-    padding = read_padding(file.padding),
+    padding = read_padding(file.padding), file = file,
   }
 end
 

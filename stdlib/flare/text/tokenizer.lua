@@ -158,12 +158,18 @@ local function tokens_of(self, where, ids, skip)
   return tokens
 end
 
+-- Options, unless they are the second result of encode, as in decode(encode(text)).
+local function decode_options(o)
+  local result = core.is_tensor(o) or type(o) == "table" and (o.layout or o[1]) ~= nil
+  return options.check("decode", not result and o or nil, {skip_special = true, bytes = false})
+end
+
 --- The text of ids.
 -- @param ids a list, a tensor of 1 dim or one id
 -- @param o skip_special: leave out special tokens (true); bytes: leave what is not UTF-8 as it is,
 -- in place of U+FFFD (false)
 function Tokenizer:decode(ids, o)
-  o = options.check("decode", o, {skip_special = true, bytes = false})
+  o = decode_options(o)
   local tokens = tokens_of(self, "decode", list_of("decode", ids), o.skip_special)
   local text = self.description.decode(tokens)
   return o.bytes and text or (core.text.repair(text))
@@ -192,6 +198,17 @@ function Tokenizer:stream(o)
   return Stream(function(ids)
     return self.description.decode(tokens_of(self, "push", ids, o.skip_special))
   end)
+end
+
+--- Writes the tokenizer as a tokenizer.json, which Hugging Face's tokenizers reads.
+-- @return true, or nil and a message
+function Tokenizer:save(path)
+  local file = self.description.file
+  if not file then
+    return nil, ("%s: only tokenizers that were trained, or read from a tokenizer.json, are saved")
+      :format(path)
+  end
+  return core.file.write_atomic(path, core.json.encode(file))
 end
 
 --- Renders a conversation by the model's chat template.
