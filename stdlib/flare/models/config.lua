@@ -38,20 +38,22 @@ function M.make(class, given)
   end
   for _, defaults in ipairs{common, class.config_defaults or {}} do
     for name, value in pairs(defaults) do
-      known[name] = true
+      known[name] = value
       put(name, value)
     end
   end
-  for name in pairs(common) do
-    if nulls[name] then nulls[name] = "common" end
-  end
+  -- other classes of the library that reads a file may not know a field that was not given
+  for name in pairs(nulls) do nulls[name] = "left out" end
   local of = (getmetatable(given) or {}).nulls or {}
   for name, value in pairs(given) do
-    if not known[name] and not is_published(given) then
+    if known[name] == nil and not is_published(given) then
       fail("%s: unknown option '%s'%s", where, tostring(name), options.hint(tostring(name), known))
     end
+    local default = known[name]
     put(name, value)
-    nulls[name] = value == false and of[name] or nulls[name]
+    if value == false and default ~= nil and type(default) ~= "boolean" then
+      nulls[name] = of[name] or true
+    end
   end
   for name, there in pairs(class.config_names or {}) do
     if out[there] ~= nil then out[name] = out[there] end
@@ -74,7 +76,7 @@ function M.published(class, config, dtype)
   for name, value in pairs(config) do
     if value ~= false or not nulls[name] then
       out[name] = value
-    elseif nulls[name] ~= "common" then
+    elseif nulls[name] ~= "left out" then
       out[name] = json.null
     end
   end
