@@ -225,4 +225,5 @@ def main(path, keep=None, *names):
     save_file(tensors, path, metadata)
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])
