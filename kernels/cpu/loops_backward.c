@@ -4,75 +4,106 @@
 #include "map.h"
 #include "near.h"
 
-/* words of the saves column, as the rows of unary operators use them */
-#define SAVED_X(f)    const T x = s[i * ks], y = (T)(f);
-#define SAVED_Y(f)    const T y = s[i * ks], x = y;
-#define SAVED_NONE(f) const T x = 0, y = 0;
-#define STEP_X(k)     k
-#define STEP_Y(k)     k
-#define STEP_NONE(k)  1
+#include <string.h>
 
-#define RUN(G, KS, value, ...)                                                 \
-  {                                                                            \
-    const int64_t ks = KS;                                                     \
-    (void)ks;                                                                  \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                      \
-      __VA_ARGS__(void) x, (void)y;                                            \
-      r[i] = (T)(G * (value));                                                 \
-    }                                                                          \
+#define SPAN 1024 /* elements to which a single operand is spread */
+
+static void fill(void *to, size_t size, int64_t n, const void *one) {
+  uint32_t *to4 = to, one4;
+  uint64_t *to8 = to, one8;
+  memcpy(&one4, one, sizeof one4);
+  memcpy(&one8, one, size);
+  if (size == sizeof one4)
+    for (int64_t i = 0; i < n; i++)
+      to4[i] = one4;
+  else
+    for (int64_t i = 0; i < n; i++)
+      to8[i] = one8;
+}
+
+/* A loop over operands of step 1, run for some of step 0: they are spread in
+ * memory that stays near, so each formula is compiled once and not for every
+ * choice of steps. */
+static void spread(fl_map_loop loop, size_t size, int n_in, int64_t n,
+                   void *out, const void *const *in, const int *step,
+                   const double *p, int bits) {
+  static const int one[FL_MAP_IN] = {1, 1, 1};
+  _Alignas(64) unsigned char buffer[FL_MAP_IN][SPAN * 8];
+  const void *at[FL_MAP_IN] = {NULL};
+  for (int k = 0; k < n_in; k++) {
+    at[k] = step[k] ? in[k] : buffer[k];
+    if (!step[k])
+      fill(buffer[k], size, n < SPAN ? n : SPAN, in[k]);
   }
-/* Steps are compiled in where there are elements to differentiate at. */
-#define RUNS(step_saved, value, ...)                                           \
-  if (!step_saved(step[1]))                                                    \
-    RUN(g[i * step[0]], 0, value, __VA_ARGS__)                                 \
-  else if (step[0])                                                            \
-    RUN(g[i], 1, value, __VA_ARGS__)                                           \
-  else {                                                                       \
-    const T g0 = g[0];                                                         \
-    RUN(g0, 1, value, __VA_ARGS__)                                             \
+  for (int64_t i = 0; i < n; i += SPAN) {
+    loop(n - i < SPAN ? n - i : SPAN, (char *)out + (size_t)i * size, at, one,
+         p, bits);
+    for (int k = 0; k < n_in; k++)
+      if (step[k])
+        at[k] = (const char *)at[k] + SPAN * size;
   }
-#define LOOP(name, sig, suffix, T_, step_saved, saved, value)                  \
+}
+
+/* words of the saves column, as the rows of unary operators use them */
+#define SAVED_X(f)    const T x = s[i], y = (T)(f);
+#define SAVED_Y(f)    const T y = s[i], x = y;
+#define SAVED_NONE(f) const T x = 0, y = 0;
+#define SAVES_X       1
+#define SAVES_Y       1
+#define SAVES_NONE    0
+
+#define RUN(value, ...)                                                        \
+  _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                        \
+    __VA_ARGS__(void) x, (void)y;                                              \
+    r[i] = (T)(g[i] * (value));                                                \
+  }
+#define LOOP(name, sig, suffix, T_, saves, saved, value)                       \
   static void name##_##suffix(int64_t n, void *out, const void *const *in,     \
                               const int *step, const double *p, int bits) {    \
     typedef T_ T;                                                              \
     const T *g = in[0], *s = in[1], p1 = FL_PARAM(T, p[1]);                    \
     T *r = out;                                                                \
-    (void)bits, (void)p1, (void)s;                                             \
-    if (FL_CHOOSES(sig) && p[0] == 0) {                                        \
+    (void)p1, (void)s;                                                         \
+    if (!step[0] || (saves && !step[1])) {                                     \
+      spread(name##_##suffix, sizeof(T), 1 + saves, n, out, in, step, p,       \
+             bits);                                                            \
+    } else if (FL_CHOOSES(sig) && p[0] == 0) {                                 \
       enum { near = false };                                                   \
       const T p0 = 0;                                                          \
       (void)p0;                                                                \
-      RUNS(step_saved, value, saved)                                           \
+      RUN(value, saved)                                                        \
     } else {                                                                   \
       const T p0 = FL_PARAM(T, p[0]);                                          \
       (void)p0;                                                                \
-      FL_BY_DISTANCE(T, value, step_saved(step[1]) ? n : 1, s,                 \
-                     RUNS(step_saved, value, saved))                           \
+      FL_BY_DISTANCE(T, value, n, s, RUN(value, saved))                        \
     }                                                                          \
   }
 #define RUN2(value, ...)                                                       \
   _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                        \
     __VA_ARGS__(void) x, (void)y;                                              \
-    r[i] = (T)(dd[i * kd] * g[i * kg] * (value));                              \
+    r[i] = (T)(dd[i] * g[i] * (value));                                        \
   }
-#define LOOP2(name, suffix, T_, saved, value)                                  \
+#define LOOP2(name, suffix, T_, saves, saved, value)                           \
   static void name##_2nd_##suffix(int64_t n, void *out, const void *const *in, \
                                   const int *step, const double *p,            \
                                   int bits) {                                  \
     typedef T_ T;                                                              \
     const T *dd = in[0], *g = in[1], *s = in[2], p0 = FL_PARAM(T, p[0]),       \
             p1 = FL_PARAM(T, p[1]);                                            \
-    const int64_t kd = step[0], kg = step[1], ks = step[2];                    \
     T *r = out;                                                                \
-    (void)bits, (void)p0, (void)p1, (void)s, (void)ks;                         \
-    FL_BY_DISTANCE(T, value, ks ? n : 1, s, RUN2(value, saved))                \
+    (void)p0, (void)p1, (void)s;                                               \
+    if (!step[0] || !step[1] || (saves && !step[2]))                           \
+      spread(name##_2nd_##suffix, sizeof(T), 2 + saves, n, out, in, step, p,   \
+             bits);                                                            \
+    else                                                                       \
+      FL_BY_DISTANCE(T, value, n, s, RUN2(value, saved))                       \
   }
 
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  LOOP(name, sig, f32, float, STEP_##saves, SAVED_##saves(f), df)              \
-  LOOP(name, sig, f64, double, STEP_##saves, SAVED_##saves(f), df)             \
-  LOOP2(name, f32, float, SAVED_##saves(f), ddf)                               \
-  LOOP2(name, f64, double, SAVED_##saves(f), ddf)                              \
+  LOOP(name, sig, f32, float, SAVES_##saves, SAVED_##saves(f), df)             \
+  LOOP(name, sig, f64, double, SAVES_##saves, SAVED_##saves(f), df)            \
+  LOOP2(name, f32, float, SAVES_##saves, SAVED_##saves(f), ddf)                \
+  LOOP2(name, f64, double, SAVES_##saves, SAVED_##saves(f), ddf)               \
   const fl_map FL_MAP(name##_backward) = {                                     \
       sig, false, {name##_f32, name##_f64, NULL}};                             \
   FL_KERNEL(name##_backward);                                                  \
