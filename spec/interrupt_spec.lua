@@ -15,8 +15,10 @@ describe("Ctrl-C stops", function()
     ["a script's loop around pcall"] = "while true do pcall(function() while true do end end) end",
   } do
     it(what .. ", with an error that names its line", function()
-      local said = tree.output(("timeout -k 10 -s INT 0.5 '%s' -e %q 2>&1")
-        :format(os.getenv "FLARE_PROGRAM" or tree.build .. "/flare", text))
+      local press = "local pid = require('flare').core.net.pid() "
+        .. "os.execute('(sleep 0.1; kill -INT ' .. pid .. ') &')"
+      local said = tree.output(("timeout -k 10 60 '%s' -e %q 2>&1")
+        :format(os.getenv "FLARE_PROGRAM" or tree.build .. "/flare", press .. " " .. text))
       assert.matches("%(command line%):1: interrupted!", said)
     end)
   end

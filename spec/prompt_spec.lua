@@ -311,12 +311,13 @@ describe("the prompt", function()
 
   it("stops a Lua loop at an interrupt and goes on", function()
     local name = os.tmpname()
-    local text = [[
-(printf 'while true do end\n'; sleep 1; printf '"alive"\n') |
-  sh -c 'echo $$ >"%s"; FLARE_HISTORY= exec "%s" -i' 2>&1 & sleep 0.6; kill -INT $(cat '%s'); wait]]
-    local pipe = assert(io.popen(text:format(name, program, name)))
-    local out = pipe:read "a"
-    pipe:close()
+    -- the loop says by the file that it has begun; the next line comes when it has ended
+    local loop = ("file = io.open('%s', 'w'); file:write((require('flare').core.net.pid())); "
+      .. "file:close(); while true do end"):format(name)
+    local out = tree.output(([[
+      (echo "%s"; for i in $(seq 2000); do grep -q . '%s' && break; sleep 0.02; done; sleep 0.1
+       kill -INT $(cat '%s'); echo '"alive"') | FLARE_HISTORY= timeout 120 '%s' -i 2>&1]])
+      :format(loop, name, name, program))
     os.remove(name)
     assert.truthy(out:find("interrupted!", 1, true))
     assert.truthy(out:find("alive", 1, true))

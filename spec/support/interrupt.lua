@@ -113,8 +113,12 @@ function interrupt.press(case, wait)
     pipe:close()
     return false, table.concat(said, "\n")
   end
-  input:write(case[2], "\n")
-  os.execute(("sleep %.2f"):format(wait or 0.3))
+  input:write("io.write 'begun\\n' io.flush(); ", case[2], "\n")
+  if not await "begun" then
+    pipe:close()
+    return false, table.concat(said, "\n")
+  end
+  os.execute(("sleep %.2f"):format(wait or 0.2))
   local start = core.clock()
   os.execute(("kill -INT %s; "):rep(case.times or 1):gsub("%%s", pid))
   local stopped = await "interrupted"
