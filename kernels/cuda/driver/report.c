@@ -131,11 +131,18 @@ typedef struct collector {
   flc_spec *specs;
   size_t n, room;
   bool quick, failed;
+  const char *files; /* those wanted, " softmax sort "; NULL: all */
 } collector;
+
+static bool wanted(const collector *c, const flc_spec *s) {
+  char name[80];
+  snprintf(name, sizeof name, " %s ", s->file);
+  return !c->files || strstr(c->files, name);
+}
 
 static void collect(flc_visitor *v, const flc_spec *s, bool quick) {
   collector *c = (collector *)v;
-  if (c->quick && !quick)
+  if ((c->quick && !quick) || !wanted(c, s))
     return;
   if (c->n == c->room) {
     size_t room = c->room ? c->room * 2 : 512;
@@ -235,8 +242,8 @@ static fl_status run_all(job *j) {
   return j->status ? fli_fail(j->status, "%s", j->message) : FL_OK;
 }
 
-static fl_status gather(collector *c, bool quick) {
-  *c = (collector){.visitor = {collect}, .quick = quick};
+static fl_status gather(collector *c, bool quick, const char *files) {
+  *c = (collector){.visitor = {collect}, .quick = quick, .files = files};
   flc_visit_all(&c->visitor);
   if (c->failed) {
     free(c->specs);
@@ -246,21 +253,33 @@ static fl_status gather(collector *c, bool quick) {
   return FL_OK;
 }
 
-/* "sm_90a" or "sm_90a quick": a line for each kernel. */
+/* "sm_90a [quick] [list] [in softmax sort ]": a line for each kernel; with
+ * "list" none is compiled, and lines have their keys where notes would be. */
 static fl_status check(const char *argument, text *t) {
   char arch[16];
   collector all;
-  snprintf(arch, sizeof arch, "%.*s", (int)strcspn(argument, " "), argument);
-  fl_status s = gather(&all, strstr(argument, " quick") != NULL);
+  size_t n = strcspn(argument, " ");
+  const char *more = argument + n, *files = strstr(more, " in ");
+  bool list = strstr(more, " list") != NULL;
+  snprintf(arch, sizeof arch, "%.*s", (int)n, argument);
+  fl_status s =
+      gather(&all, strstr(more, " quick") != NULL, files ? files + 3 : NULL);
   if (s)
     return s;
   job j = {.all = &all, .arch = arch};
   j.notes = calloc(all.n + 1, sizeof *j.notes);
-  s = j.notes ? run_all(&j) : fli_fail(FL_ENOMEM, "out of memory: a report");
+  s = !j.notes ? fli_fail(FL_ENOMEM, "out of memory: a report")
+      : list   ? FL_OK
+               : run_all(&j);
   for (size_t i = 0; i < all.n && s == FL_OK; i++) {
     char entry[160];
+    uint64_t key[2];
     flc_spec_text(&all.specs[i], entry, sizeof entry);
     const char *row = all.specs[i].text ? all.specs[i].text : "";
+    flc_pack_key(arch, &all.specs[i], key);
+    if (list)
+      snprintf(j.notes[i], FLC_NOTE, "%016llx%016llx",
+               (unsigned long long)key[0], (unsigned long long)key[1]);
     say(t, "%s\t%s\t%s\t%.*s\n", all.specs[i].file, entry, j.notes[i],
         (int)strcspn(row, "\n"), row);
   }
@@ -296,7 +315,7 @@ static fl_status pack(const char *argument, text *t) {
   int archs = 0;
   if (!path)
     return fli_fail(FL_EARG, "kernels: architectures and a file are needed");
-  fl_status s = gather(&all, false);
+  fl_status s = gather(&all, false, NULL);
   if (s)
     return s;
   flc_pack *p = flc_pack_new();
