@@ -1,10 +1,18 @@
 -- Runs every test and counts them: the busted specs, a process for each file
 -- and a few at once; the programs that ctest knows; luacheck.
 --   lua5.4 spec/run.lua [--build DIR] [--jobs N] [--limit SECONDS] [--without WORD]
---     [WORD ...]
+--     [--began TIME] [WORD ...]
 -- With words, only files, ctest and luacheck whose names contain one of them.
+-- --began is when ./bootstrap test began, builds included: it has a budget.
 -- Ends with one line, "N passed, N failed[, N skipped]".
-local build, limit, jobs, words, without = "build", 600, nil, {}, {}
+local build, limit, jobs, words, without, began = "build", 600, nil, {}, {}, nil
+local budget = 480 -- seconds from --began, on two processors, with no build before
+
+-- What takes longest starts first, so that nothing long is left at the end.
+local first = {"sanitize_spec", "bare_spec", "dist_faults_spec", "cuda_launches_spec",
+  "launch_spec", "ops/elementwise_spec", "memory_spec", "examples_spec", "ctest", "fuzz_spec",
+  "peer_spec", "ops/attention_spec", "ops/fft_spec", "expressions_spec", "comm_spec",
+  "interrupt_spec"}
 
 local function output(command)
   local pipe = assert(io.popen(command))
@@ -31,11 +39,13 @@ while arg[i] do
   if arg[i] == "--build" then i, build = i + 1, arg[i + 1]
   elseif arg[i] == "--jobs" then i, jobs = i + 1, arg[i + 1]
   elseif arg[i] == "--limit" then i, limit = i + 1, arg[i + 1]
+  elseif arg[i] == "--began" then i, began = i + 1, tonumber(arg[i + 1])
   elseif arg[i] == "--without" then i, without[#without + 1] = i + 1, arg[i + 1]
   else words[#words + 1] = arg[i] end
   i = i + 1
 end
-jobs = jobs or output("nproc 2>/dev/null || echo 2"):match "%d+"
+-- One more than there are processors: some jobs wait for most of their time.
+jobs = jobs or output("nproc 2>/dev/null || echo 2"):match "%d+" + 1
 local results = build .. "/spec-results"
 assert(os.execute(("rm -rf '%s' && mkdir -p '%s'"):format(results, results)))
 
@@ -82,10 +92,16 @@ local function job(name, command, reader)
   for _, word in ipairs(without) do wanted = wanted and not name:find(word, 1, true) end
   if not wanted then return end
   local stem = ("%s/%d"):format(results, #queue + 1)
-  queue[#queue + 1] = {name = name, read = reader, stem = stem}
+  queue[#queue + 1] = {name = name, read = reader, stem = stem, used = 0, took = 0}
   command = ("timeout -k 5 %s %s"):format(limit, command:gsub("RESULTS/@", stem))
-  write(stem .. ".sh", ("export FLARE_BUILD='%s'\n%s >'%s.log' 2>&1 </dev/null\necho %d $?\n")
-    :format(build, command, stem, #queue))
+  write(stem .. ".sh", ([[
+    export FLARE_BUILD='%s'
+    from=$(date +%%s)
+    %s >'%s.log' 2>&1 </dev/null
+    status=$?
+    times >'%s.times'
+    echo %d $status $(($(date +%%s) - from))
+  ]]):format(build, command, stem, stem, #queue))
 end
 
 job("ctest", ("ctest --test-dir '%s' --output-on-failure"):format(build), read_ctest)
@@ -117,13 +133,23 @@ local function strangers()
 end
 
 local before = strangers()
-local numbers = {}
-for k = 1, #queue do numbers[k] = k end
+local numbers, turn = {}, {}
+for k, done in ipairs(queue) do
+  numbers[k], turn[k] = k, #first + k
+  for place, name in ipairs(first) do
+    if done.name:gsub("^spec/", ""):gsub("%.lua$", "") == name then turn[k] = place end
+  end
+end
+table.sort(numbers, function(a, b) return turn[a] < turn[b] end)
 local pipe = assert(io.popen(("printf '%%s\\n' %s | xargs -P %s -I@ sh '%s/@.sh'")
   :format(table.concat(numbers, " "), jobs, results)))
 for line in pipe:lines() do
-  local number, status = line:match "(%d+) (%d+)"
+  local number, status, took = line:match "^(%d+) (%d+) (%d+)$"
   local done, from = queue[tonumber(number)], #tests + 1
+  done.took = tonumber(took)
+  for minutes, seconds in read(done.stem .. ".times"):match "\n.*":gmatch "(%d+)m([%d.]+)s" do
+    done.used = done.used + 60 * minutes + tonumber(seconds)
+  end
   done:read(tonumber(status))
   local passed, failed = count(from)
   print(("%-4s %s: %d passed%s"):format(failed == 0 and "ok" or "FAIL", done.name, passed,
@@ -158,6 +184,17 @@ for _, title in ipairs {"skipped", "failed"} do
       print(("  %s%s"):format(test.name, title == "skipped" and " (" .. test.reason .. ")" or ""))
     end
   end
+end
+
+table.sort(queue, function(a, b) return a.used > b.used end)
+print "\nThe five slowest files, in seconds of processors and of the clock:"
+for k = 1, math.min(5, #queue) do
+  print(("%7.1f %6d  %s"):format(queue[k].used, queue[k].took, queue[k].name))
+end
+if began then
+  local took = os.time() - began
+  print(("\nBuilding and testing took %d s%s"):format(took, took <= budget and "" or
+    (", over the budget of %d s: shorten what is slowest"):format(budget)))
 end
 
 local passed, failed, skipped = count(1)
