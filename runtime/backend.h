@@ -150,8 +150,8 @@ struct fl_launch {
                   in `imm` */
   bool writes; /* some of its inputs */
   bool probe;  /* the kernel "tile" only says whether it can run, FL_ESIZE if
-                  not, and prepares for it: views have no memory, but equal
-                  addresses where they will have */
+                  not, and where there is a stream prepares for it: views
+                  have no memory, but equal addresses where they will have */
   int device;
   fl_stream *stream;
   void *handle; /* the stream as the device's own library has it (CUstream) */

@@ -580,6 +580,8 @@ static tile_ready operands_of(const fl_launch *l, uint64_t *args) {
 }
 
 FLC_KERNEL(tile) {
+  if (l->probe && !l->stream)
+    return FL_OK;
   uint64_t args[FL_TILE_OPERANDS + 1];
   const tile_ready *r;
   int n = l->n_in + l->n_out, inner = l->tile->n_dims - l->tile->n_inner;

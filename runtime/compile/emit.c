@@ -288,11 +288,12 @@ static fl_status emit_step_operands(emitting *m, fli_step *x) {
 }
 
 /* Whether the backend can run the tile: FL_ESIZE if it keeps too much. */
-static fl_status emit_probe(const emitting *m, const fli_step *x) {
+static fl_status probe_tile(fl_device d, fl_stream *stream, const fli_step *x,
+                            const fli_fused_operand *operands, int n_in,
+                            int n_out) {
   fl_view v[FL_TILE_OPERANDS];
-  fl_device d = m->f->w->device;
-  for (int k = 0; k < m->n_in + m->n_out; k++) {
-    const fli_fused_operand *o = &m->operands[k];
+  for (int k = 0; k < n_in + n_out; k++) {
+    const fli_fused_operand *o = &operands[k];
     fl_operand number = {.dtype = o->meta.dtype};
     if (o->slot < 0)
       fli_view_number(&number, FL_NODTYPE, &v[k]);
@@ -302,16 +303,26 @@ static fl_status emit_probe(const emitting *m, const fli_step *x) {
       v[k].data = (void *)((uintptr_t)(o->slot + 1) << 12);
   }
   fl_launch l = {.op = x->op->info.name,
-                 .n_in = m->n_in,
-                 .n_out = m->n_out,
+                 .n_in = n_in,
+                 .n_out = n_out,
                  .in = v,
-                 .out = v + m->n_in,
+                 .out = v + n_in,
                  .attrs = &x->op->defaults,
                  .tile = x->tile,
                  .device = d & 255,
-                 .stream = fli_stream(m->f->rt, d),
+                 .stream = stream,
                  .probe = true};
   return x->op->kernel[d >> 8](&l);
+}
+
+void fli_plan_prepare(const fli_plan *p, const fli_window *w) {
+  fl_stream *stream = fli_stream(w->rt, w->device);
+  for (uint32_t i = 0; i < p->n_steps && stream && w->device; i++) {
+    const fli_step *x = &p->steps[i];
+    if (x->tile)
+      probe_tile(w->device, stream, x, p->operands + x->operands, x->n_in,
+                 x->n_out);
+  }
 }
 
 static fl_status emit_tile(emitting *m, fli_step *x) {
@@ -350,7 +361,7 @@ static fl_status emit_tile(emitting *m, fli_step *x) {
   q.operand_dtype = dtypes;
   FLI_TRY(fli_tile_intern(m->f->rt, &q, &x->tile));
   FLI_TRY(fli_tile_op(m->f->rt, &x->op));
-  FLI_TRY(emit_probe(m, x));
+  FLI_TRY(probe_tile(m->f->w->device, NULL, x, m->operands, m->n_in, m->n_out));
   return emit_step_operands(m, x);
 }
 
