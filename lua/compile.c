@@ -84,11 +84,13 @@ static int run(lua_State *L) {
   return finish(L, LUA_OK, 1);
 }
 
-/* compiled(f, exact, first, check, graphs, chunk): the compiled function, and
- * the userdata that stats() takes. chunk: see fl_compiled_chunk; -1: never. */
+/* compiled(f, exact, first, check, graphs, chunk, memory): the compiled
+ * function, and the userdata that stats() takes. chunk: see fl_compiled_chunk;
+ * -1: never. */
 static int new_compiled(lua_State *L) {
   fl_lua *st = fll_enter(L);
   lua_Integer chunk = luaL_optinteger(L, 6, 0);
+  lua_Integer memory = luaL_optinteger(L, 7, 0);
   lua_settop(L, 5);
   unsigned flags = (lua_toboolean(L, 2) ? FL_COMPILED_EXACT : 0u) |
                    (lua_toboolean(L, 3) ? FL_COMPILED_FIRST : 0u) |
@@ -99,6 +101,7 @@ static int new_compiled(lua_State *L) {
   fll_check(L, st, fl_compiled_new(st->rt, flags, &k->c));
   fll_check(L, st,
             fl_compiled_chunk(k->c, chunk < 0 ? SIZE_MAX : (size_t)chunk));
+  fll_check(L, st, fl_compiled_memory(k->c, (size_t)memory));
   fll_getkey(L, FLL_STATE);
   fll_getkey(L, FLL_TENSOR);
   lua_pushnil(L);

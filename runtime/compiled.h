@@ -34,6 +34,12 @@ FL_API void fl_compiled_free(fl_compiled *c);
  * bytes, as products with the loss that follows them; 0: as is best for the
  * device, SIZE_MAX: never. For plans that are made from then on. */
 FL_API fl_status fl_compiled_chunk(fl_compiled *c, size_t bytes);
+/* At most so many bytes of the device are in tensors while a plan runs, with
+ * those that were there before; 0: any number. Values are computed again and
+ * chunks are smaller as far as that takes; end returns FL_ENOMEM, and nothing
+ * has run, where it does not suffice. What kernels need beside tensors is known
+ * when they have run once. */
+FL_API fl_status fl_compiled_memory(fl_compiled *c, size_t bytes);
 /* Whether launches of a call would wait. If not, calls need no begin and end:
  * nothing came back in many runs, or plans have turned out slower (CPU).
  * Between begin and end: whether those of this call do. */

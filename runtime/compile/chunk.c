@@ -2,6 +2,7 @@
  * and last read inside the window, if all of them can be cut along one dim of
  * it and nothing between them needs the whole of what they make. */
 #include "chunk.h"
+#include "recompute.h"
 
 #include <string.h>
 
@@ -399,7 +400,7 @@ static bool choose_chunks(growing *g, int first) {
       sums += 3 * bytes; /* a chunk's, and all in f32 if they have 16 bits */
   }
   int64_t each = (int64_t)(g->limit / (unit ? unit : 1)), n = g->r.units;
-  if (!f->c->chunk) {
+  if (!f->c->chunk && !(f->recompute && f->recompute->chunk)) {
     int64_t rows = ROWS_LEAST;
     for (uint32_t i = 0; i < f->w->n_args; i++) /* of the first value */
       if (f->args[i].slot == first && g->r.dim[i] >= 0) {
@@ -559,7 +560,11 @@ static fl_status chunk_open(fuse *f) {
 }
 
 static size_t device_bytes(const fuse *f) {
-  return f->c->chunk ? f->c->chunk : f->w->device ? BYTES : BYTES_CPU;
+  size_t given = f->recompute ? f->recompute->chunk : 0;
+  return given          ? given
+         : f->c->chunk  ? f->c->chunk
+         : f->w->device ? BYTES
+                        : BYTES_CPU;
 }
 
 fl_status fli_chunk(fuse *f) {

@@ -1,6 +1,7 @@
 /* Compiled functions: they remember the windows of their runs, have a plan made
  * for a window that occurs again, and run it by its plan. */
 #include "chunk.h"
+#include "recompute.h"
 #include "replay.h"
 
 #include <stdlib.h>
@@ -299,7 +300,7 @@ static uint64_t trial_clock(void) {
 }
 
 static bool trial_runs(const fl_compiled *c) {
-  return !c->off && !c->first && !c->check && !c->trial.done;
+  return !c->off && !c->first && !c->check && !c->memory && !c->trial.done;
 }
 
 /* A window of this call runs by a plan. Calls with several windows, or another
@@ -336,6 +337,50 @@ static void plan_starves(fli_plan *p, fli_window *w) {
   p->failed = ++p->starved >= STARVES;
 }
 
+/* Makes the steps of the plan; false: there are none. */
+static bool plan_built(fl_compiled *c, fli_plan *p, const fli_window *w) {
+  if (!p->built && !p->failed) {
+    p->built = fli_plan_build(c, p, w) == FL_OK;
+    if (!p->built) {
+      fli_plan_unbuild(p);
+      p->failed = true;
+    }
+  }
+  return !p->failed;
+}
+
+#define ROOMS 8 /* times that a plan is made anew for less room */
+
+/* With a cap: whether the plan may run. There may be less room than it was made
+ * for. */
+static bool plan_may(fl_compiled *c, fli_plan *p, const fli_window *w,
+                     fl_status *status) {
+  if (!c->memory)
+    return true;
+  size_t room = fli_cap_room(c, p, w);
+  if (p->peak > room && room < p->room && p->shrunk_room++ < ROOMS) {
+    fli_plan_unbuild(p);
+    if (!plan_built(c, p, w))
+      return true;
+  }
+  return fli_cap_holds(c, p, w, status);
+}
+
+static fl_status plan_run(fl_compiled *c, fli_plan *p, fli_window *w) {
+  fl_status status;
+  if (c->check && !w->rt->capture)
+    return fli_plan_check(w, p, c->exact, fli_plan_run);
+  size_t before = fli_memory_live(w->rt, w->device),
+         peak = c->memory ? fli_cap_begin(w) : 0;
+  FLI_TRY(plan_move(w, p));
+  if (!fli_replay_run(c, w, p, &status))
+    status = fli_plan_run(w, p);
+  if (c->memory && fli_cap_end(c, p, w, before, peak) && status == FL_OK &&
+      p->shrunk_room++ < ROOMS)
+    fli_plan_unbuild(p);
+  return status;
+}
+
 bool fli_compiled_plan(fli_window *w, fl_status *status) {
   fl_compiled *c = w->owner;
   c->runs++;
@@ -347,29 +392,20 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   c->last = p;
   window_expect(w, p->next);
   plan_holds(p, w);
-  if (p->seen++ == 0 && !c->first) {
+  if (p->seen++ == 0 && !c->first && !c->memory) {
     if (++c->missed >= MISSES)
       c->off = true;
     return false;
   }
   c->missed = 0;
-  if (!p->built && !p->failed) {
-    bool built = fli_plan_build(c, p, w) == FL_OK;
-    if (!built)
-      fli_plan_unbuild(p);
-    p->built = built;
-    p->failed = !built;
-  }
+  if (!plan_built(c, p, w))
+    return false;
+  if (!plan_may(c, p, w, status))
+    return true;
   if (p->failed)
     return false;
   uint64_t before = w->rt->seq;
-  if (c->check && !w->rt->capture)
-    *status = fli_plan_check(w, p, c->exact, fli_plan_run);
-  else {
-    *status = plan_move(w, p);
-    if (*status == FL_OK && !fli_replay_run(c, w, p, status))
-      *status = fli_plan_run(w, p);
-  }
+  *status = plan_run(c, p, w);
   if (*status == FL_ENOMEM && w->rt->seq == before) {
     plan_starves(p, w);
     return false;
@@ -435,6 +471,12 @@ fl_status fl_compiled_end(fl_compiled *c) {
 fl_status fl_compiled_chunk(fl_compiled *c, size_t bytes) {
   FLI_NEED(c, "c");
   c->chunk = bytes;
+  return FL_OK;
+}
+
+fl_status fl_compiled_memory(fl_compiled *c, size_t bytes) {
+  FLI_NEED(c, "c");
+  c->memory = bytes;
   return FL_OK;
 }
 

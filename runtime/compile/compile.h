@@ -84,6 +84,9 @@ typedef struct fli_plan {
   size_t peak;        /* bytes that it needs at most at a time, beside
                          those before it */
   uint32_t peak_step; /* where that is */
+  size_t room;        /* that there was for it, with a cap */
+  size_t scratch;     /* that its kernels need beside it */
+  int shrunk_room;    /* times that it was made anew for less room */
   uint64_t traffic;   /* bytes that its steps read and write */
   /* launches that it adds to the window's, their operands, and storages: slot
      n_slots + k has the values of slot copies[k] */
@@ -105,6 +108,7 @@ struct fl_compiled {
   bool exact, first, check, no_graphs;
   size_t chunk;    /* bytes of a chunk; 0: as is best for the device,
                       SIZE_MAX: nothing runs in chunks */
+  size_t memory;   /* cap of what is in memory; 0: none */
   bool off;        /* windows never came back, or plans do not win */
   fli_trial trial; /* on the CPU: whether they win */
   int n_plans;

@@ -31,9 +31,13 @@ typedef struct choosing {
   uint32_t before; /* only what is made before this launch */
   uint8_t *kept;   /* of slots: it has to be */
   /* of slots */
-  uint32_t *writer, *touched, *late, *written, *rewritten;
+  uint32_t *writer, *touched, *late, *written, *rewritten, *reach;
   uint8_t *opaque; /* read behind the peak by a launch that does not fuse */
   uint32_t *saved, *best; /* of slots, as r.from */
+  /* with a cap: the plan that needs least so far */
+  size_t least, least_chunk;
+  uint32_t *least_from;
+  int64_t *crossing, *waiting; /* of launches: bytes (see segment) */
 } choosing;
 
 #define SEVERAL (FUSE_NONE - 1)
@@ -85,21 +89,33 @@ static void look(choosing *q) {
   }
 }
 
-/* The last of the launches behind the peak that are the first to read what has
- * waited for them: until there, memory has to be as it was. */
-static uint32_t look_horizon(const choosing *q) {
-  uint32_t horizon = q->peak;
-  for (uint32_t k = 0; k < q->w->n_slots; k++)
-    if (is_temporary(q, (int)k) && q->late[k] != FUSE_NONE &&
-        q->touched[k] != FUSE_NONE && q->late[k] > horizon)
-      horizon = q->late[k];
-  return horizon;
-}
-
 static bool is_heavy(const fl_op *op) {
   const char *kind = fli_window_kind(op);
   return strcmp(kind, "product") == 0 || strcmp(kind, "convolution") == 0 ||
          strcmp(kind, "attention") == 0 || strcmp(kind, "linear algebra") == 0;
+}
+
+/* Whether the value only waits for a moment, or is needed as it is. */
+static bool must_stay(const choosing *q, uint32_t slot) {
+  if (q->late[slot] == FUSE_NONE)
+    return false;
+  return (q->level == AGAIN_FUSED && q->opaque[slot]) ||
+         q->late[slot] - q->touched[slot] <= NEAR;
+}
+
+/* The last of the launches that would be the first to read something of what
+ * launch i makes again: until there, memory has to be as it was. */
+static uint32_t horizon_of(const choosing *q, const fli_entry *e) {
+  uint32_t horizon = 0;
+  for (int k = e->n_in; k < e->n_in + e->n_out; k++) {
+    uint32_t slot = (uint32_t)slot_of(q, e, k);
+    if (q->reach[slot] > horizon)
+      horizon = q->reach[slot];
+    if (q->late[slot] != FUSE_NONE && q->late[slot] > horizon &&
+        !must_stay(q, slot))
+      horizon = q->late[slot];
+  }
+  return horizon;
 }
 
 /* Whether launch i, before the peak, may run again behind it. */
@@ -125,14 +141,6 @@ static bool may_repeat(const choosing *q, uint32_t i, uint32_t horizon) {
   return true;
 }
 
-/* Whether the value only waits for a moment, or is needed as it is. */
-static bool must_stay(const choosing *q, uint32_t slot) {
-  if (q->late[slot] == FUSE_NONE)
-    return false;
-  return (q->level == AGAIN_FUSED && q->opaque[slot]) ||
-         q->late[slot] - q->touched[slot] <= NEAR;
-}
-
 /* --- the cut --- */
 
 static uint32_t node_in(uint32_t slot) {
@@ -148,9 +156,9 @@ static fl_status cut_slot(const choosing *q, fli_cut *c, uint32_t slot,
   uint32_t by = q->writer[slot];
   bool repeats =
       temporary && by < q->w->n && repeatable[by] && !must_stay(q, slot);
-  if (!temporary) /* it is there whatever happens */
-    FLI_TRY(fli_cut_edge_add(c, 0, node_out(slot), FLI_CUT_NEVER));
-  else if (!repeats)
+  if (!temporary) /* it is there whatever happens: nothing has to be cut */
+    return FL_OK;
+  if (!repeats)
     FLI_TRY(fli_cut_edge_add(c, 0, node_in(slot), FLI_CUT_NEVER));
   if (temporary)
     FLI_TRY(fli_cut_edge_add(c, node_in(slot), node_out(slot),
@@ -167,15 +175,28 @@ static fl_status cut_slot(const choosing *q, fli_cut *c, uint32_t slot,
   return FL_OK;
 }
 
+/* Finds the launches that may run again, from those that are needed last on. */
+static void find_repeatable(choosing *q, bool *repeatable) {
+  memset(q->reach, 0, q->w->n_slots * sizeof *q->reach);
+  for (uint32_t i = q->w->n; i-- > 0;) {
+    const fli_entry *e = &q->w->entries[i];
+    uint32_t horizon = i < q->peak && q->r.runs[i] ? horizon_of(q, e) : 0;
+    repeatable[i] = may_repeat(q, i, horizon);
+    for (int k = 0; k < e->n_in && repeatable[i]; k++) {
+      int slot = slot_of(q, e, k);
+      if (slot >= 0 && q->reach[slot] < horizon)
+        q->reach[slot] = horizon;
+    }
+  }
+}
+
 /* Adds what the cut leaves to be computed again to r.from. */
 static fl_status cut_choose(choosing *q, bool *repeatable) {
   fli_cut c;
-  uint32_t n = q->w->n_slots, horizon;
+  uint32_t n = q->w->n_slots;
   fl_status s = fli_cut_open(&c, q->c->rt, 2 + 2 * n);
   look(q);
-  horizon = look_horizon(q);
-  for (uint32_t i = 0; i < q->w->n; i++)
-    repeatable[i] = may_repeat(q, i, horizon);
+  find_repeatable(q, repeatable);
   for (uint32_t k = 0; k < n && s == FL_OK; k++)
     if (q->writer[k] != FUSE_NONE || q->touched[k] != FUSE_NONE)
       s = cut_slot(q, &c, k, repeatable);
@@ -288,8 +309,154 @@ static fl_status choose_free(choosing *q, bool *launches) {
   return FL_OK;
 }
 
+/* --- with a cap --- */
+
+static void choice_none(choosing *q, uint32_t *from) {
+  memset(from, 0xff, q->w->n_slots * sizeof *from);
+}
+
+/* True: the plan that is there needs no more than `room`. */
+static bool cap_holds(choosing *q, size_t room) {
+  if (q->p->peak < q->least) {
+    q->least = q->p->peak;
+    q->least_chunk = q->r.chunk;
+    choice_copy(q, q->least_from, q->r.from);
+  }
+  return q->p->peak <= room;
+}
+
+/* Of the values that a round computes again, no more than it takes. */
+static fl_status cap_fewest(choosing *q, again level, size_t room,
+                            bool *launches) {
+  uint32_t low = 0, high = q->peak;
+  choice_copy(q, q->best, q->r.from);
+  for (int k = 0; k < BISECTS && low < high; k++) {
+    uint32_t middle = low + (high - low) / 2;
+    FLI_TRY(choice_try(q, level, middle, launches));
+    if (q->p->peak <= room) {
+      choice_copy(q, q->best, q->r.from);
+      high = middle;
+    } else
+      low = middle + 1;
+  }
+  choice_copy(q, q->r.from, q->best);
+  return choice_make(q);
+}
+
+/* Rounds at the peaks of one plan after the other, as long as that helps. */
+static fl_status cap_rounds(choosing *q, again level, uint32_t before,
+                            size_t room, bool *launches) {
+  for (int k = 0; k < 2 * ROUNDS; k++) {
+    size_t least = q->p->peak;
+    q->peak = choice_peak(q);
+    if (q->peak >= q->w->n)
+      return FL_OK;
+    choice_copy(q, q->saved, q->r.from);
+    FLI_TRY(choice_try(q, level, before, launches));
+    if (cap_holds(q, room))
+      return level == AGAIN_ALL ? FL_OK : cap_fewest(q, level, room, launches);
+    if (q->p->peak >= least)
+      return FL_OK;
+  }
+  return FL_OK;
+}
+
+/* The first launch with so many bytes that wait for launches behind the peak.
+ */
+static uint32_t waiting_at(const choosing *q, int64_t bytes) {
+  uint32_t i = 0;
+  while (i < q->peak && q->waiting[i] < bytes)
+    i++;
+  return i;
+}
+
+/* Cuts the launches before the peak into n parts of about as many bytes that
+ * wait, where the fewest cross. What crosses is kept, so that each part can be
+ * computed again by itself. Returns the end of the last but one: that part is
+ * needed at once. */
+static uint32_t segment(choosing *q, int n) {
+  const fli_window *w = q->w;
+  uint32_t last = 0;
+  look(q);
+  memset(q->kept, 0, w->n_slots);
+  memset(q->crossing, 0, 2 * (size_t)w->n * sizeof *q->crossing);
+  for (uint32_t k = 0; k < w->n_slots; k++) {
+    if (!is_temporary(q, (int)k) || q->writer[k] > q->peak)
+      continue;
+    q->crossing[q->writer[k]] += (int64_t)w->slots[k].bytes;
+    q->crossing[q->touched[k]] -= (int64_t)w->slots[k].bytes;
+    if (q->late[k] != FUSE_NONE)
+      q->waiting[q->writer[k]] += (int64_t)w->slots[k].bytes;
+  }
+  for (uint32_t i = 1; i <= q->peak; i++) {
+    q->crossing[i] += q->crossing[i - 1];
+    q->waiting[i] += q->waiting[i - 1];
+  }
+  int64_t all = q->waiting[q->peak];
+  for (int k = 1; k < n; k++) {
+    uint32_t from = waiting_at(q, all * (2 * k - 1) / (2 * n)),
+             to = waiting_at(q, all * (2 * k + 1) / (2 * n));
+    last = from;
+    for (uint32_t i = from; i < to; i++)
+      if (q->crossing[i] < q->crossing[last])
+        last = i;
+    for (uint32_t s = 0; s < w->n_slots; s++)
+      if (is_temporary(q, (int)s) && q->writer[s] <= last &&
+          q->touched[s] != FUSE_NONE && q->touched[s] > last)
+        q->kept[s] = 1;
+  }
+  return last + 1;
+}
+
+/* Whole segments, with their products: as few as hold the cap. */
+static fl_status cap_segments(choosing *q, size_t room, bool *launches) {
+  static const int parts[] = {2, 3, 4, 6, 8, 12, 16, 24, 32};
+  uint32_t peak = choice_peak(q);
+  for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+    q->peak = peak;
+    uint32_t before = peak < q->w->n ? segment(q, parts[k]) : 0;
+    choice_none(q, q->r.from);
+    FLI_TRY(choice_make(q));
+    FLI_TRY(cap_rounds(q, AGAIN_ALL, before, room, launches));
+    if (cap_holds(q, room))
+      return FL_OK;
+  }
+  return FL_OK;
+}
+
+/* Cheap values first, then in smaller chunks, then whole segments. */
+static fl_status choose_cap(choosing *q, size_t room, bool *launches) {
+  static const int chunks[] = {0, 8, 32};
+  size_t first = q->p->peak;
+  q->least = SIZE_MAX;
+  for (int k = 0; k < 6; k++) {
+    int chunk = chunks[k % 3];
+    if (chunk && (q->c->chunk || q->c->exact))
+      continue;
+    q->r.chunk = chunk ? room / (size_t)chunk + 1 : 0;
+    memset(q->kept, 0, q->w->n_slots);
+    choice_none(q, q->r.from);
+    FLI_TRY(choice_make(q));
+    if (cap_holds(q, room))
+      return FL_OK;
+    if (chunk && q->p->peak >= first)
+      continue; /* nothing runs in chunks */
+    FLI_TRY(k < 3 ? cap_rounds(q, AGAIN_CHEAP, FUSE_NONE, room, launches)
+                  : cap_segments(q, room, launches));
+    if (cap_holds(q, room))
+      return FL_OK;
+  }
+  q->r.chunk = q->least_chunk;
+  choice_copy(q, q->r.from, q->least_from);
+  return choice_make(q);
+}
+
 static fl_status choose(choosing *q, bool *launches) {
+  size_t room = fli_cap_room(q->c, q->p, q->w);
   FLI_TRY(fli_plan_make(q->c, q->p, q->w, &q->r));
+  q->p->room = room;
+  if (q->c->memory && q->p->peak > room)
+    return choose_cap(q, room, launches);
   if (q->p->peak < LEAST && !q->c->first)
     return FL_OK;
   fl_status s = choose_free(q, launches);
@@ -303,20 +470,24 @@ static fl_status choose(choosing *q, bool *launches) {
 fl_status fli_recompute(fl_compiled *c, fli_plan *p, const fli_window *w) {
   choosing q = {.c = c, .p = p, .w = w, .before = FUSE_NONE};
   size_t slots = w->n_slots, n = w->n;
-  q.r.args = fli_malloc(c->rt, w->n_args * sizeof *q.r.args +
-                                   8 * slots * sizeof *q.r.from + 3 * n +
-                                   2 * slots + 1);
+  q.r.args = fli_malloc(
+      c->rt, w->n_args * sizeof *q.r.args + 2 * n * sizeof *q.crossing +
+                 10 * slots * sizeof *q.r.from + 3 * n + 2 * slots + 1);
   if (!q.r.args)
     return FL_ENOMEM;
-  q.r.from = (uint32_t *)(void *)(q.r.args + w->n_args);
+  q.crossing = (int64_t *)(void *)(q.r.args + w->n_args);
+  q.waiting = q.crossing + n;
+  q.r.from = (uint32_t *)(void *)(q.waiting + n);
   q.writer = q.r.from + slots; /* the next five: look() */
   q.touched = q.writer + slots;
   q.late = q.touched + slots;
   q.written = q.late + slots;
   q.rewritten = q.written + slots;
-  q.saved = q.rewritten + slots;
+  q.reach = q.rewritten + slots;
+  q.saved = q.reach + slots;
   q.best = q.saved + slots;
-  q.r.cheap = (uint8_t *)(q.best + slots);
+  q.least_from = q.best + slots;
+  q.r.cheap = (uint8_t *)(q.least_from + slots);
   q.r.runs = (bool *)(q.r.cheap + n);
   q.kept = q.r.cheap + 3 * n;
   q.opaque = q.kept + slots;

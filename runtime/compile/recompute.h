@@ -17,12 +17,26 @@ struct fli_recompute {
   fli_arg *args;
   bool *runs;
   uint8_t *cheap;
-  size_t chunk; /* as that of fl_compiled */
+  size_t chunk; /* as that of fl_compiled; 0: that one */
 };
 
 /* What the plan needs is made less: by default where it costs nearly nothing,
  * with a cap until it is kept. p is built. */
 fl_status fli_recompute(fl_compiled *c, fli_plan *p, const fli_window *w);
+
+/* --- cap.c --- */
+
+/* Bytes that the plan may need, where the function has a cap. */
+size_t fli_cap_room(const fl_compiled *c, const fli_plan *p,
+                    const fli_window *w);
+/* Whether the plan that is there holds the cap; if not, why. */
+bool fli_cap_holds(const fl_compiled *c, const fli_plan *p, const fli_window *w,
+                   fl_status *status);
+/* Around a run: what kernels need beside the plan's memory. True: with it the
+ * cap was exceeded, so the plan has to be made anew. */
+size_t fli_cap_begin(const fli_window *w);
+bool fli_cap_end(const fl_compiled *c, fli_plan *p, const fli_window *w,
+                 size_t before, size_t peak);
 
 /* --- repeat.c --- */
 

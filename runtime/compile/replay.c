@@ -401,8 +401,8 @@ static bool replay_may(const fl_compiled *c, const fli_window *w) {
   const fl_runtime *rt = w->rt;
   fl_backend *b = fli_backend(w->rt, w->device);
   uint64_t failed;
-  return !c->no_graphs && b->exec_update && !rt->capture && !rt->rehearsal &&
-         !rt->profile && !rt->anomaly &&
+  return !c->no_graphs && !c->memory && b->exec_update && !rt->capture &&
+         !rt->rehearsal && !rt->profile && !rt->anomaly &&
          w->stream == fli_stream(w->rt, w->device) &&
          b->stream_peek(b, w->device & 255, w->stream, &failed) == FL_OK;
 }

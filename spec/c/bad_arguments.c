@@ -528,6 +528,7 @@ static void test_compiled(void) {
   NEEDS(fl_compiled_new(NULL, 0, &c), "rt");
   NEEDS(fl_compiled_new(rt, 0, NULL), "out");
   NEEDS(fl_compiled_chunk(NULL, 0), "c");
+  NEEDS(fl_compiled_memory(NULL, 0), "c");
   NEEDS(fl_compiled_begin(NULL), "c");
   CHECK(!fl_compiled_waits(NULL));
   NEEDS(fl_compiled_end(NULL), "c");

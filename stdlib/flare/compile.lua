@@ -42,18 +42,23 @@ end
 -- another order. `graphs`: short kernels of a plan are launched together, as a CUDA graph; true by
 -- default. `chunk`: launches around a large intermediate value, such as logits that go into
 -- cross_entropy, run chunk by chunk, so that only so many bytes of it are in memory; by default
--- 256 MiB (64 MiB on the CPU), false: such values are made as a whole; bytes, or text: "64MiB"
+-- 256 MiB (64 MiB on the CPU), false: such values are made as a whole; bytes, or text: "64MiB".
+-- `memory`: a call raises an error instead of having more than so many bytes in tensors of its
+-- device, together with what is there before it; first it computes values again instead of keeping
+-- them, and makes chunks smaller, as far as that takes; bytes, or text: "20GiB"
 -- @return the compiled function; a table that can be called for a module
 function M.compile(f, opts)
   if not callable(f) then
     fail("compile: expected a function or a module, got %s",
       core.is_tensor(f) and "a tensor" or type(f))
   end
-  local o = options.check("compile", opts, {exact = false, graphs = true, chunk = options.none})
+  local o = options.check("compile", opts, {exact = false, graphs = true, chunk = options.none,
+    memory = options.none})
   local chunk = o.chunk == nil and 0 or o.chunk == false and -1
     or options.bytes("compile", "chunk", o.chunk, "or false")
+  local memory = o.memory and options.bytes("compile", "memory", o.memory) or 0
   local exact = o.exact or mode.exact
-  local run, object = core.compiled(f, exact, mode.all, mode.check, o.graphs, chunk)
+  local run, object = core.compiled(f, exact, mode.all, mode.check, o.graphs, chunk, memory)
   if mode.off then run = function(...) return f(...) end end
   objects[run], origins[run] = object, {f = f, exact = exact, chunk = chunk}
   if type(f) == "function" then return run end
