@@ -120,6 +120,8 @@ describe("a tokenizer", function()
       ['{"model": {"type": "BPE", "vocab": {"a": 99999999}, "merges": []}}'] =
         "an id of the vocabulary",
       ['{"model": {"type": "Unigram", "unk_id": 5, "vocab": [["a", 0]]}}'] = "unk_id 5 is not in",
+      ['{"model": {"type": "WordLevel", "vocab": {}}, "truncation": {"max_length": "x"}}'] =
+        "truncation: max_length is x, not a whole number",
       ['{"model": {"type": "WordLevel", "vocab": {}}, "normalizer": {"type": "NFX"}}'] =
         "the normalizer 'NFX' is unknown",
       ['{"model": {"type": "WordLevel", "vocab": {}}, "pre_tokenizer": {"type": "Split", '

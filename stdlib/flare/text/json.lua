@@ -158,18 +158,37 @@ local function read_processor(p, o)
   return o
 end
 
+-- A whole number from `least` on among the settings of a part of the file.
+local function count_of(where, settings, name, default, least)
+  local value = value_or(settings[name], default)
+  if math.type(value) ~= "integer" or value < least then
+    fail("%s: %s is %s, not a whole number from %d on", where, name, tostring(value), least)
+  end
+  return value
+end
+
+local function word_of(settings, name, default)
+  local value = value_or(settings[name], default)
+  if type(value) ~= "string" then fail("%s is not a text", name) end
+  return (value:gsub("(%l)(%u)", "%1_%2"):lower())
+end
+
 local function read_truncation(t)
   if absent(t) then return nil end
-  return {length = t.max_length, stride = value_or(t.stride, 0),
-    side = value_or(t.direction, "Right"):lower(),
-    strategy = value_or(t.strategy, "LongestFirst"):gsub("(%l)(%u)", "%1_%2"):lower()}
+  if type(t) ~= "table" then fail "truncation is not an object" end
+  return {length = count_of("truncation", t, "max_length", nil, 0),
+    stride = count_of("truncation", t, "stride", 0, 0), side = word_of(t, "direction", "Right"),
+    strategy = word_of(t, "strategy", "LongestFirst")}
 end
 
 local function read_padding(p)
   if absent(p) then return nil end
-  local fixed = type(p.strategy) == "table" and p.strategy.Fixed
-  return {length = fixed or 0, multiple = value_or(p.pad_to_multiple_of, 1), id = p.pad_id or 0,
-    side = value_or(p.direction, "Right"):lower(), type = p.pad_type_id or 0}
+  if type(p) ~= "table" then fail "padding is not an object" end
+  local fixed = type(p.strategy) == "table" and p.strategy or {}
+  return {length = count_of("padding", fixed, "Fixed", 0, 0),
+    side = word_of(p, "direction", "Right"),
+    multiple = count_of("padding", p, "pad_to_multiple_of", 1, 1),
+    id = count_of("padding", p, "pad_id", 0, 0), type = count_of("padding", p, "pad_type_id", 0, 0)}
 end
 
 --- The description of a Tokenizer; raises for what is wrong or unknown.
