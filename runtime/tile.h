@@ -18,27 +18,46 @@
  * writes, so a backend may go through rows and elements in any order. Sums of
  * F32 are accumulated at least in F32, in several partial sums. The mean and
  * the deviation of one source are found together, in one pass over it, from
- * those of parts, and lose no digits where the mean is far from 0. */
+ * those of parts, and lose no digits where the mean is far from 0.
+ *
+ * A form may also go along positions: coordinates that a value of the body
+ * gives, as index tensors have them. Position k counts as dim n_dims + k of the
+ * forms. A bad position is reported as the kernel of its row would, and reads
+ * and writes nothing that matters. What is written through positions is added
+ * to what lies there, in any order. */
 #ifndef FL_TILE_H
 #define FL_TILE_H
 
+#include "backend.h"
 #include "program.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define FL_TILE_DIMS     12
-#define FL_TILE_LEAVES   64
-#define FL_TILE_OPERANDS 64 /* inputs and outputs of the launch together */
-#define FL_TILE_STORES   32
-#define FL_TILE_OUT      96 /* results of the body */
+#define FL_TILE_DIMS      12
+#define FL_TILE_LEAVES    64
+#define FL_TILE_OPERANDS  64 /* inputs and outputs of the launch together */
+#define FL_TILE_STORES    32
+#define FL_TILE_OUT       96 /* results of the body */
+#define FL_TILE_POSITIONS 4
 
-/* offset + sum of coef[i] * coordinate i. */
+/* offset + sum of coef[i] * coordinate i; positions come after the dims. */
 typedef struct fl_form {
   int64_t offset;
   int64_t coef[FL_TILE_DIMS];
 } fl_form;
+
+/* Counted from `base` on; those below 0 from the end, if `from_end`. */
+typedef struct fl_position {
+  int64_t bound;  /* how many there are */
+  int64_t skip;   /* counted from 0: nothing is written there; -1 */
+  const char *op; /* whose it is, and which launch of the caller's */
+  uint32_t entry;
+  int32_t base;
+  int16_t value; /* an I64 result of the body */
+  bool from_end;
+} fl_position;
 
 typedef enum fl_leaf_kind {
   FL_LEAF_LOAD,  /* element `at` of operand in[operand], a number: its value */
@@ -63,6 +82,7 @@ typedef struct fl_leaf {
 typedef struct fl_store {
   int16_t operand, value;
   fl_form at;
+  int64_t add; /* 1: it is added; `at` goes along a position */
 } fl_store;
 
 /* Whose block: the host's kernel's, also of devices that it stands for, and
@@ -76,13 +96,26 @@ struct fl_tile {
   int n_dims, n_inner;       /* n_inner 0: no reductions */
   int n_stores, n_in, n_out; /* n_in, n_out: operands of the launch */
   int64_t shape[FL_TILE_DIMS];
+  int n_positions;
   const fl_leaf *leaves;
   const fl_store *stores;
+  const fl_position *positions;
   /* The kernels' own, FL_TILE_PLANS of them, NULL at first: what a kernel has
    * found out about the tile, one block of malloc, freed with the tile. Several
    * threads may launch it. */
   void **plan;
 };
+
+/* A fault of position k is reported with this number: the launch's comes after
+ * those of its positions. */
+static inline uint64_t fl_position_seq(const fl_launch *l, int k) {
+  return l->seq - (uint64_t)l->tile->n_positions + (uint64_t)k;
+}
+
+/* After a failure of this thread: it is of the launch with this number. */
+FL_API void fli_fail_of(uint64_t seq);
+/* Whose it is, if launch `seq` has failed. */
+FL_API uint64_t fli_failed_of(uint64_t seq);
 
 /* What backends ask about the values of a tile's body, by number. */
 typedef struct fl_tile_facts {

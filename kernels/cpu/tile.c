@@ -18,7 +18,8 @@ typedef struct nest { /* one launch, the same for all threads */
   const fl_nest_plan *n;
   int first, values;
   int64_t out_size[FL_TILE_STORES];
-  int phase;        /* in segments: which one runs */
+  int phase; /* in segments: which one runs */
+  fl_nest_fault *fault;
   fl_acc *partials; /* of every chunk and segment: n_acc * width */
 } nest;
 
@@ -70,6 +71,24 @@ static void make_coordinates(const nest_run *r, const fl_nest_place *x,
       to[q] = from + p * x->p + q * x->q;
 }
 
+/* How a form goes along positions in this block. */
+static fl_nest_along nest_along(const nest_run *r, const fl_nest_place *x) {
+  const nest *e = r->e;
+  fl_nest_along a = {.t = e->t, .fault = e->fault};
+  for (int k = 0; k < e->t->n_positions; k++) {
+    if (!x->along[k] || a.n == FL_NEST_ALONG)
+      continue;
+    int v = e->p->out[e->t->positions[k].value], n = a.n++;
+    uint8_t vary = e->n->vary[v];
+    a.which[n] = k;
+    a.coef[n] = x->along[k];
+    a.value[n] = r->value[v];
+    a.step_q[n] = vary & FL_VARY_Q ? 1 : 0;
+    a.step_p[n] = vary & FL_VARY_P ? row_of(r, vary) : 0;
+  }
+  return a;
+}
+
 /* n elements where the mask is true, zeros elsewhere. */
 static void load_masked(int64_t n, fl_dtype type, char *to, fl_dtype dtype,
                         const char *from, int64_t step, const uint8_t *mask) {
@@ -97,7 +116,13 @@ static void load_block(nest_run *r, const fl_nest_step *s, char *to) {
   int64_t size = (int64_t)fl_dtype_size(v->dtype), wide = s->size;
   int64_t pn = rows_of(r, s->vary), qn = row_of(r, s->vary);
   const char *from = (const char *)v->data + nest_offset(r, x) * size;
+  fl_nest_along along = nest_along(r, x);
   r->value[s->what] = to;
+  if (along.n) {
+    FL_CPU(nest_gather)
+    (&along, pn, qn, type, to, v->dtype, from, x->p, x->q, r->spare);
+    return;
+  }
   if (leaf->mask >= 0) {
     int m = e->p->out[leaf->mask];
     const uint8_t *mask = r->value[m];
@@ -178,6 +203,13 @@ static void store_block(nest_run *r, const fl_nest_step *s) {
   else if (vary != s->vary) {
     spread_block(pn, qn, vary, s->size, r->spare, from);
     from = r->spare;
+  }
+  if (e->t->stores[s->what].add) {
+    fl_nest_along along = nest_along(r, x);
+    FL_CPU(nest_add)
+    (&along, pn, qn, dtype, to, x->p, x->q, from,
+     pitch ? pitch : qn * (int64_t)s->size);
+    return;
   }
   if (from == to && dtype == type)
     return;
@@ -704,15 +736,23 @@ static fl_status find_parts(const fl_launch *l, fl_nest_parts **parts,
 
 static fl_status run_part(const fl_launch *l, const fl_tile *t,
                           const fl_nest_plan *n) {
-  nest e = {.l = l, .t = t, .p = t->body, .n = n};
+  fl_nest_fault fault = {0};
+  nest e = {.l = l, .t = t, .p = t->body, .n = n, .fault = &fault};
+  bool sums = false;
+  fl_status s = FL_OK;
   e.first = e.p->n_in + e.p->n_const;
   e.values = e.first + e.p->n_instr;
-  for (int k = 0; k < t->n_stores; k++)
+  for (int k = 0; k < t->n_stores; k++) {
     e.out_size[k] = (int64_t)fl_dtype_size(l->out[t->stores[k].operand].dtype);
+    sums = sums || t->stores[k].add;
+  }
   if (n->segments > 1)
-    return in_segments(&e);
-  fl_cpu_parallel(l, n->chunks, chunk_grain(&e), whole_chunks, &e);
-  return FL_OK;
+    s = in_segments(&e);
+  else if (sums) /* in the order of the positions, as the rows do */
+    whole_chunks(&e, 0, n->chunks);
+  else
+    fl_cpu_parallel(l, n->chunks, chunk_grain(&e), whole_chunks, &e);
+  return s == FL_OK && fault.taken ? FL_CPU(nest_refused)(l, &fault) : s;
 }
 
 FL_KERNEL(tile) {

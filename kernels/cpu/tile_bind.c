@@ -10,9 +10,10 @@ static int step_reads(const maker *m, const fl_nest_step *s, int *in) {
   const fl_tile *t = m->t;
   switch (s->kind) {
   case FL_NEST_LEAF:
-    in[0] = t->leaves[s->what].mask;
-    in[0] = in[0] < 0 ? -1 : m->p->out[in[0]];
-    return in[0] >= 0;
+    if (t->leaves[s->what].mask < 0)
+      return along_values(m, &m->n->leaf[s->what], in);
+    in[0] = m->p->out[t->leaves[s->what].mask];
+    return 1;
   case FL_NEST_INSTR:
     for (int j = 0; j < m->p->instrs[s->what].n_in; j++)
       in[j] = read_by_instr(m, m->p->instrs[s->what].in[j], s->vary);
@@ -33,6 +34,8 @@ static int step_reads(const maker *m, const fl_nest_step *s, int *in) {
                 : t->leaves[m->n->reduce[s->what].leaf].source;
     in[0] = m->p->out[in[0]];
     in[0] += vary_block(m, in[0]) != s->vary ? m->values : 0;
+    if (s->kind == FL_NEST_STORE)
+      return 1 + along_values(m, &m->n->store[s->what], in + 1);
     return 1;
   default:
     return 0;
@@ -79,6 +82,7 @@ static void find_direct(maker *m, fl_nest_step *s, int at, int end) {
   for (int i = at + 1; i < end && s->store < 0; i++) {
     const fl_nest_step *x = &n->steps[i];
     if (x->kind != FL_NEST_STORE || x->vary != s->vary ||
+        m->t->stores[x->what].add || is_position(m, v) ||
         m->p->out[m->t->stores[x->what].value] != v)
       continue;
     bool late = false;
@@ -123,7 +127,7 @@ static void give_slots(maker *m, int begin, int end) {
 }
 
 /* Leaves that are stored elsewhere than they are loaded are copied first, if
- * something is written over them. */
+ * something is written over them; and positions, whose values are packed. */
 static void find_copied(maker *m) {
   fl_nest_plan *n = m->n;
   uint64_t stored = 0, over = 0;
@@ -133,6 +137,8 @@ static void find_copied(maker *m) {
     stored |= v < m->p->n_in ? (uint64_t)1 << v : 0;
   }
   n->copied = stored & over;
+  for (int v = 0; v < m->p->n_in; v++)
+    n->copied |= is_position(m, v) ? (uint64_t)1 << v : 0;
 }
 
 /* --- operands --- */
@@ -156,9 +162,10 @@ static int64_t place_pitch(const fl_nest_plan *n, const fl_nest_place *x,
 static void bind_leaf(const maker *m, fl_nest_step *s) {
   const fl_nest_plan *n = m->n;
   const fl_leaf *leaf = &m->t->leaves[s->what];
+  int along[FL_NEST_ALONG];
   s->type = m->p->in_type[s->what];
-  if (leaf->kind != FL_LEAF_LOAD || leaf->mask >= 0 ||
-      n->copied >> s->what & 1 ||
+  if (along_values(m, &n->leaf[s->what], along) || leaf->kind != FL_LEAF_LOAD ||
+      leaf->mask >= 0 || n->copied >> s->what & 1 ||
       m->l->in[leaf->operand].dtype != (fl_dtype)s->type)
     return;
   int64_t pitch = place_pitch(n, &n->leaf[s->what], s->vary,

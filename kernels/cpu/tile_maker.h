@@ -35,6 +35,22 @@ static inline bool is_reduce(const maker *m, int leaf) {
   return m->t->leaves[leaf].kind == FL_LEAF_REDUCE;
 }
 
+/* The values of the positions that a form goes along, FL_NEST_ALONG at most. */
+static inline int along_values(const maker *m, const fl_nest_place *x, int *v) {
+  int n = 0;
+  for (int k = 0; k < m->t->n_positions && n < FL_NEST_ALONG; k++)
+    if (x->along[k])
+      v[n++] = m->p->out[m->t->positions[k].value];
+  return n;
+}
+
+static inline bool is_position(const maker *m, int v) {
+  bool any = false;
+  for (int k = 0; k < m->t->n_positions; k++)
+    any = any || m->p->out[m->t->positions[k].value] == v;
+  return any;
+}
+
 static inline uint8_t vary_block(const maker *m, int v) {
   return m->n->vary[v] & FL_VARY_BLOCK;
 }

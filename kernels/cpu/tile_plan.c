@@ -118,7 +118,16 @@ static fl_nest_place place_form(const maker *m, const fl_form *f) {
       x.q = f->coef[d];
     else
       x.loop[k++] = f->coef[d];
+  for (k = 0; k < m->t->n_positions; k++)
+    x.along[k] = f->coef[m->t->n_dims + k];
   return x;
+}
+
+static bool has_sums(const maker *m) {
+  bool any = false;
+  for (int k = 0; k < m->t->n_stores; k++)
+    any = any || m->t->stores[k].add;
+  return any;
 }
 
 static int64_t even_cut(int64_t n, int64_t most) {
@@ -153,7 +162,7 @@ static void cut_blocks(maker *m, int64_t most) {
   n->passes = inner * n->tiles;
   n->segment = SEGMENT / ((m->p->n_instr + LEAST) * n->bp * n->bq);
   n->segment = n->segment > 1 ? n->segment : 1;
-  n->segments = n->chunks < FEW && n->passes >= 2 * n->segment
+  n->segments = n->chunks < FEW && n->passes >= 2 * n->segment && !has_sums(m)
                     ? fl_ceil_div(n->passes, n->segment)
                     : 1;
   m->whole = n->passes == 1;
@@ -205,6 +214,9 @@ static void find_values(maker *m) {
     more = false;
     for (int x = 0; x < m->p->n_in; x++) {
       const fl_leaf *leaf = &m->t->leaves[x];
+      int along[FL_NEST_ALONG], count = along_values(m, &n->leaf[x], along);
+      for (int k = 0; k < count; k++)
+        more |= join_values(n, x, along[k]);
       if (is_reduce(m, x)) {
         uint8_t phase = (uint8_t)(n->phase[out[leaf->source]] + 1);
         more |= phase != n->phase[x];
@@ -306,6 +318,12 @@ static int want_everywhere(maker *m, int v) {
   return id;
 }
 
+static void want_along(maker *m, const fl_nest_place *x) {
+  int along[FL_NEST_ALONG], n = along_values(m, x, along);
+  for (int k = 0; k < n; k++)
+    want(m, along[k]);
+}
+
 /* Steps for a value that varies with the inner dims, in this phase's list. */
 static void want(maker *m, int v) {
   bool before = m->made[v] != 0;
@@ -318,6 +336,7 @@ static void want(maker *m, int v) {
     int mask = m->t->leaves[v].mask;
     if (mask >= 0)
       want(m, m->p->out[mask]);
+    want_along(m, &m->n->leaf[v]);
     add_step(m, FL_NEST_LEAF, v, vary_block(m, v));
   } else {
     const fl_instr *x = &m->p->instrs[v - m->first];
@@ -338,8 +357,11 @@ static void want_row(maker *m, int v, int phase, uint8_t least) {
   m->made[v] = 1;
   if (v < m->p->n_in) {
     const fl_leaf *x = &m->t->leaves[v];
+    int along[FL_NEST_ALONG], count = along_values(m, &n->leaf[v], along);
     if (x->mask >= 0)
       want_row(m, m->p->out[x->mask], phase, least);
+    for (int k = 0; k < count; k++)
+      want_row(m, along[k], phase, least);
     n->row_slot[v] = (int16_t)n->rows++;
     if (x->kind != FL_LEAF_REDUCE)
       add_step(m, FL_NEST_LEAF, v, vary_block(m, v))->slot = n->row_slot[v];
@@ -356,10 +378,17 @@ static void want_row(maker *m, int v, int phase, uint8_t least) {
 /* The phase in whose blocks a store is done; -1: after them, once a chunk. */
 static int phase_of_store(const maker *m, int k) {
   const fl_nest_plan *n = m->n;
-  int v = m->p->out[m->t->stores[k].value];
+  int v = m->p->out[m->t->stores[k].value], along[FL_NEST_ALONG];
   uint8_t vary = n->vary[v] | place_varies(n, &n->store[k]);
+  int count = along_values(m, &n->store[k], along);
+  for (int i = 0; i < count; i++)
+    vary |= n->vary[along[i]];
+  if (m->t->stores[k].add && !n->inner)
+    return n->phases - 1; /* once for each element */
   if (!(vary & FL_VARY_INNER))
     return -1;
+  if (m->t->stores[k].add)
+    return n->phases - 1;
   return n->over[k] ? n->phases - 1 : n->phase[v];
 }
 
@@ -410,8 +439,10 @@ static void list_steps(maker *m) {
       add_step(m, FL_NEST_REDUCE, k, m->full)->dot = dot;
     }
     for (int k = 0; k < t->n_stores; k++)
-      if (phase_of_store(m, k) == phase)
+      if (phase_of_store(m, k) == phase) {
+        want_along(m, &n->store[k]);
         want_everywhere(m, m->p->out[t->stores[k].value]);
+      }
     for (int k = 0; k < t->n_stores; k++)
       if (phase_of_store(m, k) == phase)
         add_step(m, FL_NEST_STORE, k, m->full)->spread = true;
@@ -421,11 +452,21 @@ static void list_steps(maker *m) {
   for (int k = 0; k < t->n_stores; k++)
     if (phase_of_store(m, k) < 0)
       add_step(m, FL_NEST_STORE, k,
-               place_varies(n, &n->store[k]) & FL_VARY_BLOCK);
+               t->stores[k].add
+                   ? m->full & (n->across ? FL_VARY_Q : FL_VARY_P)
+                   : place_varies(n, &n->store[k]) & FL_VARY_BLOCK);
   n->last.end = n->n_steps;
 }
 
 /* --- all of it --- */
+
+static void use_value(maker *m, int v);
+
+static void use_along(maker *m, const fl_form *f) {
+  for (int k = 0; k < m->t->n_positions; k++)
+    if (f->coef[m->t->n_dims + k])
+      use_value(m, m->p->out[m->t->positions[k].value]);
+}
 
 /* Counts a use of v, and what its first one uses. */
 static void use_value(maker *m, int v) {
@@ -439,6 +480,7 @@ static void use_value(maker *m, int v) {
     int of = is_reduce(m, v) ? m->t->leaves[v].source : m->t->leaves[v].mask;
     if (of >= 0)
       use_value(m, m->p->out[of]);
+    use_along(m, &m->t->leaves[v].at);
   }
 }
 
@@ -470,8 +512,10 @@ static void find_constants(maker *m) {
   for (int v = 0; v < m->values; v++)
     if (fl_dtype_size(fl_program_type(m->p, v)) == 8)
       n->wide = 8;
-  for (int k = 0; k < m->t->n_stores; k++)
+  for (int k = 0; k < m->t->n_stores; k++) {
     use_value(m, m->p->out[m->t->stores[k].value]);
+    use_along(m, &m->t->stores[k].at);
+  }
   for (int x = 0; x < m->p->n_in; x++)
     if (is_reduce(m, x) && m->uses[x] && !is_twin(m, x)) {
       n->reduce[n->n_reduce].twin = -1;

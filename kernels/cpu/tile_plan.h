@@ -11,6 +11,7 @@
 
 #include "../../runtime/tile.h"
 #include "machine.h"
+#include "tile_positions.h"
 
 #define FL_NEST_BLOCK  4096      /* elements of a block, at most */
 #define FL_NEST_ROW    1024      /* of a row of it that is reduced */
@@ -21,6 +22,7 @@
 
 typedef struct fl_nest_place { /* a form over the axes and the loops */
   int64_t offset, p, q, loop[FL_TILE_DIMS];
+  int64_t along[FL_TILE_POSITIONS];
 } fl_nest_place;
 
 enum {

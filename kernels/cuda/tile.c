@@ -20,6 +20,9 @@ static void plan_live(tile_plan *p, int v) {
     int of = x->kind == FL_LEAF_REDUCE ? x->source : x->mask;
     if (of >= 0)
       plan_live(p, b->out[of]);
+    for (int k = 0; k < p->t->n_positions; k++)
+      if (flc_leaf_along(p, v, k))
+        plan_live(p, flc_position_value(p, k));
     return;
   }
   const fl_instr *x = &b->instrs[v - b->n_in - b->n_const];
@@ -48,6 +51,23 @@ static bool is_steady(const tile_plan *p, int v) {
   return steady;
 }
 
+/* Whether positions of a leaf, or of a store, vary along the vector. */
+static bool leaf_along(const tile_plan *p, int leaf) {
+  bool along = false;
+  for (int k = 0; k < p->t->n_positions; k++)
+    along = along ||
+            (flc_leaf_along(p, leaf, k) && p->along[flc_position_value(p, k)]);
+  return along;
+}
+
+static bool store_along(const tile_plan *p, int store) {
+  bool along = false;
+  for (int k = 0; k < p->t->n_positions; k++)
+    along = along || (flc_store_along(p, store, k) &&
+                      p->along[flc_position_value(p, k)]);
+  return along;
+}
+
 /* Instructions are in the order of what they are made of, but for masks and
  * reductions: gone through until nothing changes. */
 static void plan_along(tile_plan *p) {
@@ -68,6 +88,7 @@ static void plan_along(tile_plan *p) {
         else
           to |= (d >= 0 && p->leaf[v].coef[d]) ||
                 (of >= 0 && p->along[b->out[of]]);
+        to |= leaf_along(p, v);
       }
       for (int j = 0;
            v >= first && !p->steady[v] && j < b->instrs[v - first].n_in; j++)
@@ -80,7 +101,9 @@ static void plan_along(tile_plan *p) {
 
 /* --- vectors --- */
 
-static int form_way(const tile_plan *p, const fl_form *at, int operand, int v) {
+/* `given`: the tile's own form. */
+static int form_way(const tile_plan *p, const fl_form *at, const fl_form *given,
+                    int operand, int v) {
   int dim = flc_tile_vector_dim(p);
   int64_t c = dim < 0 ? 0 : at->coef[dim];
   int64_t unit = 16 / (int64_t)fl_dtype_size(p->dtype[operand]);
@@ -91,13 +114,15 @@ static int form_way(const tile_plan *p, const fl_form *at, int operand, int v) {
       c == 1 && v > 1 && at->offset % unit == 0 && (p->aligned >> operand & 1);
   for (int d = 0; d < p->n_dims && good; d++)
     good = d == dim || at->coef[d] % unit == 0;
+  for (int k = 0; k < p->t->n_positions && good; k++)
+    good = given->coef[p->t->n_dims + k] % unit == 0;
   return good ? TILE_BESIDE : TILE_EACH;
 }
 
 /* Forms that go along the vector, for which it is chosen: those that move much
  * memory. Of rows those of elements. */
 typedef struct plan_operand {
-  const fl_form *at;
+  const fl_form *at, *given;
   int operand;
   int64_t bytes;
 } plan_operand;
@@ -107,16 +132,17 @@ static int vector_operands(const tile_plan *p, plan_operand *to) {
   int n = 0, large = 0, dim = flc_tile_vector_dim(p);
   int64_t most = 0;
   for (int k = 0; k < t->n_stores; k++)
-    if (p->columns || p->f.inner[flc_tile_value(p, t->stores[k].value)])
-      to[n++] = (plan_operand){&p->store[k], t->n_in + t->stores[k].operand, 0};
+    if (p->columns || flc_store_inner(p, k))
+      to[n++] =
+          (plan_operand){&p->store[k], &t->stores[k].at,
+                         t->n_in + t->stores[k].operand, flc_store_bytes(p, k)};
   for (int k = 0; k < t->body->n_in; k++)
     if (t->leaves[k].kind == FL_LEAF_LOAD && p->live[k] &&
         (p->columns || p->f.inner[k]))
-      to[n++] = (plan_operand){&p->leaf[k], t->leaves[k].operand, 0};
-  for (int k = 0; k < n; k++) {
-    to[k].bytes = flc_tile_bytes(p, to[k].at, to[k].operand);
+      to[n++] = (plan_operand){&p->leaf[k], &t->leaves[k].at,
+                               t->leaves[k].operand, flc_leaf_bytes(p, k)};
+  for (int k = 0; k < n; k++)
     most = to[k].bytes > most ? to[k].bytes : most;
-  }
   for (int k = 0; k < n; k++)
     if (to[k].bytes >= most / 8 && dim >= 0 && to[k].at->coef[dim] != 0)
       to[large++] = to[k];
@@ -136,7 +162,7 @@ static int plan_vector(const tile_plan *p) {
     bool good = p->size[dim] % v == 0;
     for (int k = 0; k < n && good; k++)
       good = x[k].at->coef[dim] != 1 ||
-             form_way(p, x[k].at, x[k].operand, v) == TILE_BESIDE;
+             form_way(p, x[k].at, x[k].given, x[k].operand, v) == TILE_BESIDE;
     bool any = false;
     for (int k = 0; k < n; k++)
       any |= x[k].at->coef[dim] == 1;
@@ -153,15 +179,19 @@ static void plan_ways(tile_plan *p) {
     const fl_leaf *x = &t->leaves[k];
     if (x->kind != FL_LEAF_LOAD)
       continue;
-    int way = form_way(p, &p->leaf[k], x->operand, p->v);
+    int way = form_way(p, &p->leaf[k], &x->at, x->operand, p->v);
+    if (leaf_along(p, k))
+      way = TILE_EACH;
     if (way == TILE_SAME && x->mask >= 0 &&
         p->along[flc_tile_value(p, x->mask)])
       way = TILE_EACH;
     p->leaf_way[k] = (uint8_t)way;
   }
-  for (int k = 0; k < t->n_stores; k++)
-    p->store_way[k] = (uint8_t)form_way(p, &p->store[k],
-                                        t->n_in + t->stores[k].operand, p->v);
+  for (int k = 0; k < t->n_stores; k++) {
+    int way = form_way(p, &p->store[k], &t->stores[k].at,
+                       t->n_in + t->stores[k].operand, p->v);
+    p->store_way[k] = (uint8_t)(store_along(p, k) ? TILE_EACH : way);
+  }
 }
 
 /* --- passes --- */
@@ -207,6 +237,9 @@ static void need_value(tile_plan *p, const uint8_t *made, int v,
     bool kept = made[v] && p->t->leaves[v].kind == FL_LEAF_LOAD;
     need[v] = kept ? TILE_KEPT : TILE_MADE;
     p->keep[v] |= kept;
+    for (int k = 0; k < p->t->n_positions && !kept; k++)
+      if (flc_leaf_along(p, v, k))
+        need_value(p, made, flc_position_value(p, k), need);
     return;
   }
   if (made[v] && !is_cheap(p, v)) {
@@ -228,8 +261,12 @@ static void need_pass(tile_plan *p, const uint8_t *made, int pass,
     if (t->leaves[k].kind == FL_LEAF_REDUCE && p->live[k] &&
         p->f.phase[k] == pass + 1)
       need_value(p, made, flc_tile_value(p, t->leaves[k].source), need);
-  for (int k = 0; k < t->n_stores && pass == p->f.phases - 1; k++)
+  for (int k = 0; k < t->n_stores && pass == p->f.phases - 1; k++) {
     need_value(p, made, flc_tile_value(p, t->stores[k].value), need);
+    for (int i = 0; i < t->n_positions; i++)
+      if (flc_store_along(p, k, i))
+        need_value(p, made, flc_position_value(p, i), need);
+  }
 }
 
 void flc_tile_needs(tile_plan *p, int pass, uint8_t *need) {
@@ -354,7 +391,7 @@ static bool rows_in_place(const tile_plan *p) {
   const fl_tile *t = p->t;
   for (int k = 0; k < t->n_stores; k++)
     for (int i = 0; i < t->body->n_in; i++)
-      if (!p->f.inner[flc_tile_value(p, t->stores[k].value)] && p->live[i] &&
+      if (!flc_store_inner(p, k) && p->live[i] &&
           t->leaves[i].kind == FL_LEAF_LOAD &&
           memcmp(&t->stores[k].at, &t->leaves[i].at, sizeof t->stores->at) == 0)
         return true;
@@ -399,8 +436,12 @@ static void plan_make(tile_plan *p, const flc_chip *chip) {
   const fl_tile *t = p->t;
   p->n_values = t->body->n_in + t->body->n_const + t->body->n_instr;
   fl_tile_find(t, &p->f);
-  for (int k = 0; k < t->n_stores; k++)
+  for (int k = 0; k < t->n_stores; k++) {
     plan_live(p, flc_tile_value(p, t->stores[k].value));
+    for (int i = 0; i < t->n_positions; i++)
+      if (flc_store_along(p, k, i))
+        plan_live(p, flc_position_value(p, i));
+  }
   p->f.phases = 1;
   for (int v = 0; v < p->n_values; v++)
     if (p->live[v] && p->f.phase[v] >= p->f.phases)
@@ -582,7 +623,7 @@ static tile_ready operands_of(const fl_launch *l, uint64_t *args) {
 FLC_KERNEL(tile) {
   if (l->probe && !l->stream)
     return FL_OK;
-  uint64_t args[FL_TILE_OPERANDS + 1];
+  uint64_t args[FL_TILE_OPERANDS + 3];
   const tile_ready *r;
   int n = l->n_in + l->n_out, inner = l->tile->n_dims - l->tile->n_inner;
   for (int i = 0; i < l->tile->n_dims; i++)
@@ -596,13 +637,18 @@ FLC_KERNEL(tile) {
   if (r->scratch && !l->probe &&
       !(args[n] = (uint64_t)(uintptr_t)fl_scratch_get(l, r->scratch)))
     return FL_ENOMEM;
+  size_t n_args = (size_t)n + 1;
+  if (l->tile->n_positions && !l->probe) { /* tile_fault of tile.cuh */
+    args[n_args++] = (uint64_t)(uintptr_t)flc_fault_of(l).word;
+    args[n_args++] = fl_position_seq(l, 0);
+  }
   for (int k = 0; k < r->kernels && s == FL_OK; k++) {
     flc_spec spec = {
         .file = "tile", .entry = "tile", .text = r->text[k], .soon = true};
     if (l->probe)
       flc_run_soon(l, &spec);
     else
-      s = flc_run(l, &spec, r->grid[k], args, (size_t)(n + 1) * sizeof *args);
+      s = flc_run(l, &spec, r->grid[k], args, n_args * sizeof *args);
   }
   return s;
 }
@@ -626,7 +672,7 @@ static void visit_sample(flc_visitor *v, int64_t rows, int64_t reduced,
   fl_form at = {.coef = {columns ? 1 : reduced, columns ? rows : 1}};
   fl_leaf leaves[] = {{FL_LEAF_LOAD, 0, 0, -1, -1, at},
                       {FL_LEAF_REDUCE, FL_REDUCE_SUM, -1, 0, -1, {0, {0}}}};
-  fl_store stores[] = {{0, 1, {0, {1}}}, {1, 2, at}};
+  fl_store stores[] = {{0, 1, {0, {1}}, 0}, {1, 2, at, 0}};
   fl_tile t = {.body = &body,
                .n_dims = 2,
                .n_inner = 1,

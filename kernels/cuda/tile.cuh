@@ -117,6 +117,48 @@ void tile_load_masked(tile_vec<S, V> &x, const S *p, const bool (&mask)[V]) {
   }
 }
 
+/* --- positions (../../runtime/tile.h) --- */
+
+struct tile_fault {
+  fl_fault_word *word;
+  uint64_t seq; /* of position 0 */
+};
+/* Position k, counted from 0; -1: it is bad, or one to skip. */
+inline int64_t tile_position(const tile_fault &f, int k, int64_t stored,
+                             int64_t bound, int64_t base, bool from_end,
+                             int64_t skip) {
+  int64_t i = from_end && stored < 0 && stored >= -bound ? stored + bound
+                                                         : stored - base;
+  if ((uint64_t)i < (uint64_t)bound)
+    return i == skip ? -1 : i;
+  flc_fault at = {f.word, f.seq + k, base};
+  fl_report(at, i, bound);
+  return -1;
+}
+
+inline void tile_add(float *p, float v) { atomicAdd(p, v); }
+inline void tile_add(double *p, double v) { atomicAdd(p, v); }
+inline void tile_add(int64_t *p, int64_t v) {
+  atomicAdd((unsigned long long *)p, (unsigned long long)v);
+}
+template <class S, int V> void tile_add(S *p, const tile_vec<S, V> &x) {
+#if __CUDA_ARCH__ >= 900
+  if constexpr (sizeof(S) == 4 && V % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < V; i += 4)
+      asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(
+                       __cvta_generic_to_global(p + i)),
+                   "f"(x.at[i]), "f"(x.at[i + 1]), "f"(x.at[i + 2]),
+                   "f"(x.at[i + 3])
+                   : "memory");
+    return;
+  }
+#endif
+#pragma unroll
+  for (int i = 0; i < V; i++)
+    tile_add(p + i, x.at[i]);
+}
+
 /* --- reductions: R is the fl_reduction --- */
 
 template <int R, class A> A tile_join(A a, A v) {

@@ -48,8 +48,9 @@ typedef struct tile_plan {
 
 /* Sets the dims, their forms, and what they decide (tile_dims.c). */
 void flc_tile_dims(tile_plan *p);
-/* Bytes of all elements that a form goes through. */
-int64_t flc_tile_bytes(const tile_plan *p, const fl_form *at, int operand);
+/* Bytes of all elements that the form of a leaf or store goes through. */
+int64_t flc_leaf_bytes(const tile_plan *p, int leaf);
+int64_t flc_store_bytes(const tile_plan *p, int store);
 static inline int flc_tile_vector_dim(const tile_plan *p) {
   return p->columns ? p->n_outer - 1 : p->n_dims - 1;
 }
@@ -67,6 +68,27 @@ static inline int flc_tile_value(const tile_plan *p, int out) {
 static inline int flc_tile_cells(const tile_plan *p, int k) {
   const fl_leaf *x = &p->t->leaves[k];
   return x->kind != FL_LEAF_REDUCE ? 0 : x->reduction >= FL_REDUCE_MEAN ? 4 : 1;
+}
+
+/* The forms of a leaf and a store along position k (../../runtime/tile.h). */
+static inline int64_t flc_leaf_along(const tile_plan *p, int leaf, int k) {
+  return p->t->leaves[leaf].at.coef[p->t->n_dims + k];
+}
+static inline int64_t flc_store_along(const tile_plan *p, int store, int k) {
+  return p->t->stores[store].at.coef[p->t->n_dims + k];
+}
+static inline int flc_position_value(const tile_plan *p, int k) {
+  return flc_tile_value(p, p->t->positions[k].value);
+}
+/* Whether a store is done for each element of a row. */
+static inline bool flc_store_inner(const tile_plan *p, int k) {
+  bool inner = p->f.inner[flc_tile_value(p, p->t->stores[k].value)];
+  for (int i = 0; i < p->t->n_positions; i++)
+    inner = inner ||
+            (flc_store_along(p, k, i) && p->f.inner[flc_position_value(p, i)]);
+  for (int d = p->n_outer; d < p->n_dims && p->t->stores[k].add; d++)
+    inner = inner || p->store[k].coef[d];
+  return inner;
 }
 
 /* The text of kernel k, to be freed; NULL: out of memory. */

@@ -11,11 +11,51 @@ typedef struct plan_form {
   bool store, inner, coord;
 } plan_form;
 
-int64_t flc_tile_bytes(const tile_plan *p, const fl_form *at, int operand) {
+static uint32_t form_dims(const tile_plan *p, const fl_form *at) {
+  uint32_t dims = 0;
+  for (int d = 0; d < p->n_dims; d++)
+    dims |= (uint32_t)(at->coef[d] != 0) << d;
+  return dims;
+}
+
+/* The dims that a value varies with, reductions apart, as far as they are not
+ * those of values seen before. */
+static uint32_t value_dims(const tile_plan *p, int v, uint8_t *seen) {
+  const fl_program *b = p->t->body;
+  int first = b->n_in + b->n_const;
+  uint32_t dims = 0;
+  if (seen[v])
+    return 0;
+  seen[v] = 1;
+  if (v < b->n_in && p->t->leaves[v].kind != FL_LEAF_REDUCE)
+    dims = form_dims(p, &p->leaf[v]);
+  for (int k = 0; v < b->n_in && k < p->t->n_positions; k++)
+    if (flc_leaf_along(p, v, k))
+      dims |= value_dims(p, flc_position_value(p, k), seen);
+  for (int j = 0; v >= first && j < b->instrs[v - first].n_in; j++)
+    dims |= value_dims(p, b->instrs[v - first].in[j], seen);
+  return dims;
+}
+
+static int64_t dims_bytes(const tile_plan *p, uint32_t dims, int operand) {
   int64_t n = (int64_t)fl_dtype_size(p->dtype[operand]);
   for (int d = 0; d < p->n_dims; d++)
-    n *= at->coef[d] && n < INT64_MAX / 2 / p->size[d] ? p->size[d] : 1;
+    n *= dims >> d & 1 && n < INT64_MAX / 2 / p->size[d] ? p->size[d] : 1;
   return n;
+}
+
+int64_t flc_leaf_bytes(const tile_plan *p, int leaf) {
+  uint8_t seen[FL_PROGRAM_VALUES] = {0};
+  return dims_bytes(p, value_dims(p, leaf, seen), p->t->leaves[leaf].operand);
+}
+
+int64_t flc_store_bytes(const tile_plan *p, int store) {
+  uint8_t seen[FL_PROGRAM_VALUES] = {0};
+  uint32_t dims = form_dims(p, &p->store[store]);
+  for (int k = 0; k < p->t->n_positions; k++)
+    if (flc_store_along(p, store, k))
+      dims |= value_dims(p, flc_position_value(p, k), seen);
+  return dims_bytes(p, dims, p->t->n_in + p->t->stores[store].operand);
 }
 
 /* Stores first, then loads, then coordinates. */
@@ -23,19 +63,14 @@ static int plan_forms(tile_plan *p, plan_form *to) {
   const fl_tile *t = p->t;
   int n = 0;
   for (int k = 0; k < t->n_stores; k++)
-    to[n++] = (plan_form){
-        &p->store[k],
-        flc_tile_bytes(p, &p->store[k], t->n_in + t->stores[k].operand), true,
-        p->f.inner[flc_tile_value(p, t->stores[k].value)], false};
+    to[n++] = (plan_form){&p->store[k], flc_store_bytes(p, k), true,
+                          flc_store_inner(p, k), false};
   for (int kind = FL_LEAF_LOAD; kind <= FL_LEAF_COORD; kind++)
     for (int k = 0; k < t->body->n_in; k++)
       if (t->leaves[k].kind == kind && p->live[k])
-        to[n++] = (plan_form){
-            &p->leaf[k],
-            kind == FL_LEAF_LOAD
-                ? flc_tile_bytes(p, &p->leaf[k], t->leaves[k].operand)
-                : 0,
-            false, p->f.inner[k], kind == FL_LEAF_COORD};
+        to[n++] = (plan_form){&p->leaf[k],
+                              kind == FL_LEAF_LOAD ? flc_leaf_bytes(p, k) : 0,
+                              false, p->f.inner[k], kind == FL_LEAF_COORD};
   return n;
 }
 
@@ -167,7 +202,7 @@ static bool is_repeated(const plan_form *f, int dim, int d) {
  * along it. The other dims become inner ones. */
 static void plan_repeats(tile_plan *p, plan_form *f, int n) {
   int64_t score, others = 1;
-  if (p->n_dims < 2 || p->n_dims > p->n_outer)
+  if (p->n_dims < 2 || p->n_dims > p->n_outer || p->t->n_positions)
     return;
   int dim = best_dim(f, n, 0, p->n_dims, false, &score), repeated = 0;
   for (int d = 0; d < p->n_dims; d++)
@@ -203,9 +238,13 @@ static void plan_repeats(tile_plan *p, plan_form *f, int n) {
   p->writes_inner = true;
 }
 
-/* Whether all indices and places fit 32 bits. */
-static bool form_fits(const tile_plan *p, const fl_form *at) {
+/* Whether all indices and places fit 32 bits; `given`: the tile's own form. */
+static bool form_fits(const tile_plan *p, const fl_form *at,
+                      const fl_form *given) {
   double most = (double)llabs(at->offset);
+  for (int k = 0; k < p->t->n_positions; k++)
+    most += (double)llabs(given->coef[p->t->n_dims + k]) *
+            (double)p->t->positions[k].bound;
   for (int d = 0; d < p->n_dims; d++)
     most += (double)llabs(at->coef[d]) * (double)p->size[d];
   return most < 2e9;
@@ -215,9 +254,11 @@ static void plan_width(tile_plan *p) {
   p->wide = p->rows > 2000000000 || p->reduced > 2000000000;
   for (int k = 0; k < p->t->body->n_in; k++)
     if (p->live[k] && p->t->leaves[k].kind != FL_LEAF_REDUCE)
-      p->wide = p->wide || !form_fits(p, &p->leaf[k]);
+      p->wide = p->wide || !form_fits(p, &p->leaf[k], &p->t->leaves[k].at);
   for (int k = 0; k < p->t->n_stores; k++)
-    p->wide = p->wide || !form_fits(p, &p->store[k]);
+    p->wide = p->wide || !form_fits(p, &p->store[k], &p->t->stores[k].at);
+  for (int k = 0; k < p->t->n_positions; k++)
+    p->wide = p->wide || p->t->positions[k].bound > 2000000000;
 }
 
 /* Inner dims that nothing is reduced over, nor stored once for, are outer ones
@@ -227,7 +268,7 @@ void flc_tile_dims(tile_plan *p) {
   bool rows = p->f.phases > 1;
   plan_sizes(p);
   for (int k = 0; k < p->t->n_stores; k++) {
-    bool inner = p->f.inner[flc_tile_value(p, p->t->stores[k].value)];
+    bool inner = flc_store_inner(p, k);
     rows = rows || (!inner && p->t->n_inner);
     p->writes_inner |= inner;
   }

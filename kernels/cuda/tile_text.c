@@ -3,7 +3,7 @@
  * vectors, what is computed of them, and the reductions.
  *   v<n>: value n; x<n>: what leaf n loads, as memory has it; k<n>: values kept
  *   between passes; r<n>: values of the rows of a thread (columns); s<n>: sums
- *   on their way; c<d>: coordinates; m<n>: masks */
+ *   on their way; c<d>: coordinates; m<n>: masks; q<n>: positions */
 #include "tile_text.h"
 #include "driver/process.h"
 
@@ -57,11 +57,13 @@ typedef struct scope {
   const uint8_t *need; /* of an element's; NULL: a row's */
   int stage;
   bool plain, vector; /* vector: there is a j */
+  uint32_t known;     /* positions that have been printed */
   uint8_t done[FL_PROGRAM_VALUES];
 } scope;
 
+/* `given`: the tile's own form. */
 static void put_form(tile_text *to, const tile_plan *p, const fl_form *at,
-                     bool j) {
+                     const fl_form *given, bool j) {
   const char *end = p->wide ? "LL" : "";
   int dim = p->columns ? p->n_outer - 1 : p->n_dims - 1;
   flc_put(to, "(%lld%s", (long long)at->offset, end);
@@ -69,7 +71,16 @@ static void put_form(tile_text *to, const tile_plan *p, const fl_form *at,
     if (at->coef[d])
       flc_put(to, j && d == dim ? " + (c%d + j) * %lld%s" : " + c%d * %lld%s",
               d, (long long)at->coef[d], end);
+  for (int k = 0; k < p->t->n_positions; k++)
+    if (given->coef[p->t->n_dims + k])
+      flc_put(to, " + max(q%d[%s], (ix)0) * %lld%s", k,
+              p->along[flc_position_value(p, k)] ? "j" : "0",
+              (long long)given->coef[p->t->n_dims + k], end);
   flc_put(to, ")");
+}
+
+static void put_leaf_form(tile_text *to, const tile_plan *p, int leaf, bool j) {
+  put_form(to, p, &p->leaf[leaf], &p->t->leaves[leaf].at, j);
 }
 
 static void scope_value(scope *s, int v);
@@ -94,6 +105,46 @@ static void put_back(tile_text *to, const char *end) {
     to->n -= n;
 }
 
+void flc_put_each(tile_text *to, int v) { /* the j of a vector */
+  if (v == 1)
+    flc_put(to, "{ const int j = 0;\n");
+  else
+    flc_put(to, "#pragma unroll\nfor (int j = 0; j < %d; j++) {\n", v);
+}
+
+/* Position k of the elements here: of rows once in a kernel, others once in a
+ * scope of the text. */
+static void scope_position(scope *s, int k) {
+  const tile_plan *p = s->p;
+  const fl_position *x = &p->t->positions[k];
+  int v = flc_position_value(p, k), n = p->along[v] ? p->v : 1;
+  uint32_t *known = p->f.inner[v] ? &s->known : &s->to->known;
+  scope each = *s;
+  if (*known >> k & 1)
+    return;
+  *known |= 1u << k;
+  each.vector = true;
+  bool row = !p->columns && !p->f.inner[v] && !s->need && !s->plain;
+  if (row)
+    scope_value(s, v);
+  flc_put(s->to, "ix q%d[%d];\n", k, n);
+  flc_put_each(s->to, n);
+  if (!row)
+    scope_value(&each, v);
+  flc_put(s->to,
+          "q%d[j] = (ix)tile_position(a.fault, %d, v%d, %lldLL, %d, %s, "
+          "%lldLL);\n}\n",
+          k, k, v, (long long)x->bound, x->base, x->from_end ? "true" : "false",
+          (long long)x->skip);
+}
+
+/* Those that a form goes along. */
+static void scope_along(scope *s, const fl_form *given) {
+  for (int k = 0; k < s->p->t->n_positions; k++)
+    if (given->coef[s->p->t->n_dims + k])
+      scope_position(s, k);
+}
+
 static void scope_leaf(scope *s, int v) {
   const tile_plan *p = s->p;
   const fl_leaf *x = leaf_of(p, v);
@@ -101,19 +152,20 @@ static void scope_leaf(scope *s, int v) {
   bool rows = !p->columns && !s->need && !s->plain; /* no vectors */
   if (x->kind == FL_LEAF_COORD) {
     flc_put(s->to, "const %s v%d = (%s)", type, v, type);
-    put_form(s->to, p, &p->leaf[v], s->vector);
+    put_leaf_form(s->to, p, v, s->vector);
     flc_put(s->to, ";\n");
   } else if (x->kind == FL_LEAF_REDUCE) {
     if (p->columns)
       flc_put(s->to, "const %s v%d = r%d[j];\n", type, v, v);
   } else if (rows) {
+    scope_along(s, &x->at);
     if (x->mask >= 0)
       scope_value(s, flc_tile_value(p, x->mask));
     flc_put(s->to, "const %s v%d = ", type, v);
     if (x->mask >= 0)
       flc_put(s->to, "!v%d ? (%s)0 : ", flc_tile_value(p, x->mask), type);
     flc_put(s->to, "tile_get<%s>(in%d[", type, x->operand);
-    put_form(s->to, p, &p->leaf[v], false);
+    put_leaf_form(s->to, p, v, false);
     flc_put(s->to, "]);\n");
   } else
     flc_put(s->to, "const %s v%d = tile_get<%s>(x%d%s.at[%s]);\n", type, v,
@@ -127,7 +179,7 @@ static void scope_steady(scope *s, int v) {
   const fl_instr *x = &p->t->body->instrs[v - first_instr(p)];
   const uint16_t *of = x->in;
   flc_put(s->to, "const bool v%d = ", v);
-  put_form(s->to, p, &p->leaf[of[0]], false);
+  put_leaf_form(s->to, p, of[0], false);
   flc_put(s->to, " %s %lld;\n", x->row == FL_ROW_ge ? ">=" : "<",
           (long long)p->t->body->constants[of[1] - n_in(p)].i);
 }
@@ -184,13 +236,6 @@ static void open_scope(scope *s, const tile_plan *p, tile_text *to,
   s->vector = p->columns || need;
 }
 
-void flc_put_each(tile_text *to, int v) { /* the j of a vector */
-  if (v == 1)
-    flc_put(to, "{ const int j = 0;\n");
-  else
-    flc_put(to, "#pragma unroll\nfor (int j = 0; j < %d; j++) {\n", v);
-}
-
 /* --- loads --- */
 
 static int loaded_width(const tile_plan *p, int leaf) {
@@ -218,11 +263,13 @@ static void put_mask(tile_text *to, const tile_plan *p, int leaf) {
   flc_put(to, along ? "m%d[j] = v%d;\n}\n" : "m%d = v%d;\n}\n", leaf, mask);
 }
 
-static void put_load(tile_text *to, const tile_plan *p, int leaf) {
+/* `s`: where positions are computed. */
+static void put_load(tile_text *to, const tile_plan *p, int leaf, scope *s) {
   const fl_leaf *x = leaf_of(p, leaf);
   const char *at = p->f.inner[leaf] ? "[c]" : "";
   bool masked = x->mask >= 0;
   bool along = masked && p->along[flc_tile_value(p, x->mask)];
+  scope_along(s, &x->at);
   flc_put(to, "{\n");
   if (masked) {
     put_mask(to, p, leaf);
@@ -236,19 +283,31 @@ static void put_load(tile_text *to, const tile_plan *p, int leaf) {
     if (along)
       flc_put(to, "if (m%d[j])\n", leaf);
     flc_put(to, "x%d%s.at[j] = in%d[", leaf, at, x->operand);
-    put_form(to, p, &p->leaf[leaf], true);
+    put_leaf_form(to, p, leaf, true);
     flc_put(to, "];\n}\n}\n");
     return;
   }
   flc_put(to, "tile_load%s(x%d%s, in%d + ", along ? "_masked" : "", leaf, at,
           x->operand);
-  put_form(to, p, &p->leaf[leaf], false);
+  put_leaf_form(to, p, leaf, false);
   if (along)
     flc_put(to, ", m%d", leaf);
   flc_put(to, ");\n}\n");
 }
 
 /* --- stores --- */
+
+/* Whether there is a place to add to. */
+static void put_sum(tile_text *to, const tile_plan *p, int k, bool j) {
+  const char *sign = "if (";
+  for (int i = 0; i < p->t->n_positions; i++)
+    if (flc_store_along(p, k, i)) {
+      bool along = j && p->along[flc_position_value(p, i)];
+      flc_put(to, "%sq%d[%s] >= 0", sign, i, along ? "j" : "0");
+      sign = " && ";
+    }
+  flc_put(to, *sign == ' ' ? ")\n" : "");
+}
 
 static void put_store_begin(tile_text *to, const tile_plan *p, int k) {
   if (p->store_way[k] == TILE_BESIDE)
@@ -264,22 +323,26 @@ static void put_store_value(tile_text *to, const tile_plan *p, int k, bool j) {
     flc_put(to, "y%d.at[j] = tile_put<%s>(v%d);\n", k, type, store_value(p, k));
     return;
   }
-  flc_put(to, "tile_store(out%d + ", operand);
-  put_form(to, p, &p->store[k], j);
+  put_sum(to, p, k, j);
+  flc_put(to, "tile_%s(out%d + ", p->t->stores[k].add ? "add" : "store",
+          operand);
+  put_form(to, p, &p->store[k], &p->t->stores[k].at, j);
   flc_put(to, ", tile_put<%s>(v%d));\n", type, store_value(p, k));
 }
 
 static void put_store_end(tile_text *to, const tile_plan *p, int k) {
   if (p->store_way[k] != TILE_BESIDE)
     return;
-  flc_put(to, "tile_save(out%d + ", p->t->stores[k].operand);
-  put_form(to, p, &p->store[k], false);
+  put_sum(to, p, k, false);
+  flc_put(to, "tile_%s(out%d + ", p->t->stores[k].add ? "add" : "save",
+          p->t->stores[k].operand);
+  put_form(to, p, &p->store[k], &p->t->stores[k].at, false);
   flc_put(to, ", y%d);\n", k);
 }
 
 static bool has_row_stores(const tile_plan *p) {
   for (int k = 0; k < p->t->n_stores; k++)
-    if (!p->f.inner[store_value(p, k)])
+    if (!flc_store_inner(p, k))
       return true;
   return false;
 }
@@ -296,21 +359,24 @@ static void put_row_stores(tile_text *to, const tile_plan *p) {
     flc_put(to, "__syncwarp();\n");
   flc_put(to, "if (%s%s%s) {\n", rows_left(p) ? "on" : "true",
           p->lanes > 1 ? " && lane == 0" : "",
-          p->kernels > 1 && p->writes_inner ? " && blockIdx.y == 0" : "");
+          p->segments > 1 && p->writes_inner ? " && blockIdx.y == 0" : "");
   for (int k = 0; k < p->t->n_stores; k++)
-    if (!p->f.inner[store_value(p, k)] && p->columns)
+    if (!flc_store_inner(p, k) && p->columns)
       put_store_begin(to, p, k);
   open_scope(&s, p, to, NULL, p->f.phases);
+  for (int k = 0; k < p->t->n_stores; k++)
+    if (!flc_store_inner(p, k))
+      scope_along(&s, &p->t->stores[k].at);
   if (p->columns)
     flc_put_each(to, p->v);
   for (int k = 0; k < p->t->n_stores; k++)
-    if (!p->f.inner[store_value(p, k)]) {
+    if (!flc_store_inner(p, k)) {
       scope_value(&s, store_value(p, k));
       put_store_value(to, p, k, p->columns);
     }
   flc_put(to, p->columns ? "}\n" : "");
   for (int k = 0; k < p->t->n_stores; k++)
-    if (!p->f.inner[store_value(p, k)] && p->columns)
+    if (!flc_store_inner(p, k) && p->columns)
       put_store_end(to, p, k);
   flc_put(to, "}\n");
 }
@@ -326,6 +392,11 @@ static void put_rows(tile_text *to, const tile_plan *p, int stage) {
     if (p->live[v] && !p->f.inner[v] && p->f.phase[v] == stage &&              \
         !is_constant(p, v))
   bool any = false;
+  for (int k = 0; k < p->t->n_positions; k++) {
+    int v = flc_position_value(p, k);
+    if (!p->f.inner[v] && p->f.phase[v] == stage)
+      scope_position(&s, k);
+  }
   EACH_ROW_VALUE(v, p->columns ? first_instr(p) : 0) {
     any = true;
     if (p->columns)
@@ -383,14 +454,14 @@ static void put_element(tile_text *to, tile_plan *p, int pass,
     flc_sums_add(to, p, k, v);
   }
   for (int k = 0; k < p->t->n_stores && last; k++)
-    if (p->f.inner[store_value(p, k)]) {
+    if (flc_store_inner(p, k)) {
       scope_value(&s, store_value(p, k));
       if (p->store_way[k] == TILE_BESIDE)
         put_store_value(to, p, k, true);
     }
   /* others are stored when all is known: they may be where it was loaded */
   for (int k = 0; k < p->t->n_stores && last; k++)
-    if (p->f.inner[store_value(p, k)] && p->store_way[k] != TILE_BESIDE) {
+    if (flc_store_inner(p, k) && p->store_way[k] != TILE_BESIDE) {
       if (rows_left(p))
         flc_put(to, "if (on)\n");
       put_store_value(to, p, k, true);
@@ -414,15 +485,20 @@ static void put_pass_body(tile_text *to, tile_plan *p, int pass,
   int64_t step = p->columns ? 1 : p->v;
   bool last = pass == p->f.phases - 1, beside = false;
   if (pass_loads(p, need)) {
+    scope loads;
+    open_scope(&loads, p, to, need, pass);
     put_chunks(to, p, step);
     for (int k = 0; k < n_in(p); k++)
       if (need[k] == TILE_MADE && is_load(p, k))
-        put_load(to, p, k);
+        put_load(to, p, k, &loads);
     flc_put(to, "}\n}\n");
   }
   put_chunks(to, p, step);
+  scope places;
+  open_scope(&places, p, to, need, pass);
   for (int k = 0; k < p->t->n_stores && last; k++)
-    if (p->f.inner[store_value(p, k)]) {
+    if (flc_store_inner(p, k)) {
+      scope_along(&places, &p->t->stores[k].at);
       put_store_begin(to, p, k);
       beside |= p->store_way[k] == TILE_BESIDE;
     }
@@ -430,7 +506,7 @@ static void put_pass_body(tile_text *to, tile_plan *p, int pass,
   if (beside)
     flc_put(to, rows_left(p) ? "if (on) {\n" : "{\n");
   for (int k = 0; k < p->t->n_stores && last; k++)
-    if (p->f.inner[store_value(p, k)])
+    if (flc_store_inner(p, k))
       put_store_end(to, p, k);
   flc_put(to, beside ? "}\n}\n}\n" : "}\n}\n");
 }
@@ -553,10 +629,13 @@ static void put_kernel(tile_text *to, tile_plan *p, int k) {
   if (p->columns && p->lanes > 1 && p->f.phases > 1)
     flc_put(to, "__shared__ double shared[%d];\n",
             p->lanes * p->groups * flc_sums_shared(p) / 8);
+  scope loads;
+  open_scope(&loads, p, to, NULL, 0);
+  loads.plain = true;
   for (int v = 0; v < n_in(p) && p->columns; v++)
     if (is_load(p, v) && p->live[v] && !p->f.inner[v]) {
       put_loaded(to, p, v);
-      put_load(to, p, v);
+      put_load(to, p, v, &loads);
     }
   for (int stage = 0; stage <= last; stage++) {
     if (split && stage > 0)
@@ -582,8 +661,9 @@ char *flc_tile_text(tile_plan *p, int k, const char *head) {
   flc_put(&to, "#define FL_MATH 0\n#include \"kernels/cuda/tile.cuh\"\n");
   flc_put(&to, p->wide ? "typedef int64_t ix; typedef uint64_t ux;\n"
                        : "typedef int ix; typedef unsigned ux;\n");
-  flc_put(&to, "struct tile_args { uint64_t at[%d]; };\n",
-          p->t->n_in + p->t->n_out + 1);
+  flc_put(&to, "struct tile_args { uint64_t at[%d];%s };\n",
+          p->t->n_in + p->t->n_out + 1,
+          p->t->n_positions ? " tile_fault fault;" : "");
   flc_put(&to,
           "__global__ void __launch_bounds__(%d%s%.0d) tile(const "
           "__grid_constant__ tile_args a) {\n",

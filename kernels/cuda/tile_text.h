@@ -8,6 +8,7 @@
 typedef struct tile_text {
   char *at;
   size_t n, room;
+  uint32_t known; /* positions of rows that have been printed */
   bool failed;
 } tile_text;
 

@@ -7,6 +7,7 @@
 #include "sim.h"
 
 #include "../../runtime/comm.h"
+#include "../../runtime/tile.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -130,7 +131,7 @@ static void run_launch(fl_stream *s, fl_sim_task *t) {
   l->scratch = &mine.base;
   fl_status status = t->kernel(l);
   if (status)
-    keep_failure(s, status, l->seq, fl_error());
+    keep_failure(s, status, fli_failed_of(l->seq), fl_error());
   for (chunk *c = mine.chunks, *next; c; c = next) {
     next = c->next;
     free(c);

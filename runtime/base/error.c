@@ -1,12 +1,15 @@
 /* Error messages, the names of statuses (status.def), shapes as text. */
 #include "base.h"
 
+#include "../tile.h"
+
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 static _Thread_local char message[1024];
+static _Thread_local uint64_t failed_of; /* 0: the launch that says it */
 
 fl_status fli_fail(fl_status s, const char *format, ...) {
   char text[sizeof message]; /* an argument may be the old message */
@@ -15,7 +18,16 @@ fl_status fli_fail(fl_status s, const char *format, ...) {
   fli_vsnprintf(text, sizeof text, format, args);
   va_end(args);
   memcpy(message, text, sizeof message);
+  failed_of = 0;
   return s;
+}
+
+void fli_fail_of(uint64_t seq) {
+  failed_of = seq;
+}
+
+uint64_t fli_failed_of(uint64_t seq) {
+  return failed_of ? failed_of : seq;
 }
 
 fl_status fli_check_sized(const char *where, const char *type,

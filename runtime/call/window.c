@@ -3,6 +3,7 @@
  * never computed; the others get memory right before the launch that makes
  * them and lose it after the last one that reads them. */
 #include "window.h"
+#include "../tile.h"
 #include "../memory/capture.h"
 #include "../memory/stream.h"
 #include "../ops/number.h"
@@ -394,6 +395,18 @@ static fl_status window_again(fli_window *w, fl_kernel kernel, fl_launch *l) {
   return b->launch ? b->launch(b, kernel, l) : kernel(l);
 }
 
+/* The rows whose positions a kernel looks at, each as a launch of its own. */
+static fl_status note_positions(fli_window *w, const fl_launch *l) {
+  fl_runtime *rt = w->rt;
+  for (int k = 0; l->tile && k < l->tile->n_positions; k++) {
+    const fl_position *x = &l->tile->positions[k];
+    fli_note_launch(rt, x->op, w->entries[x->entry].site, ++rt->seq, 0, NULL);
+    if (rt->capture)
+      FLI_TRY(fli_capture_launch(rt, w->device, x->op));
+  }
+  return FL_OK;
+}
+
 fl_status fli_window_send(fli_window *w, const fli_entry *e, const fl_op *op,
                           fl_launch *l, const fl_meta *const *metas) {
   fl_runtime *rt = w->rt;
@@ -405,6 +418,7 @@ fl_status fli_window_send(fli_window *w, const fli_entry *e, const fl_op *op,
   l->stream = w->stream;
   if (w->again)
     return window_again(w, op->kernel[w->device >> 8], l);
+  FLI_TRY(note_positions(w, l));
   fli_scratch_open(&s, rt, w->device, e->site);
   l->scratch = &s.base;
   l->seq = ++rt->seq;

@@ -398,6 +398,8 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
     return false;
   }
   c->missed = 0;
+  if (p->built && p->adds && !fli_sums_allowed(w->rt, w->device))
+    fli_plan_unbuild(p);
   if (!plan_built(c, p, w))
     return false;
   if (!plan_may(c, p, w, status))

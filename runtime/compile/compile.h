@@ -75,6 +75,7 @@ typedef struct fli_plan {
   uint32_t seen;        /* runs of such a window */
   uint64_t turn;        /* of the last one */
   bool built, failed;
+  bool sums, adds; /* sums at positions may be in any order; some are */
   uint32_t n_steps, n_numbers, n_operands, n_moved, n_members;
   fli_step *steps;
   uint32_t *numbers; /* slots that steps refer to */
@@ -137,6 +138,8 @@ fl_status fli_plan_extend(fli_window *w, const fli_plan *p);
 static inline uint32_t fli_plan_slots(const fli_plan *p) {
   return p->n_slots + p->n_copies;
 }
+/* Whether the device's kernels may add in any order now (gather.c). */
+bool fli_sums_allowed(fl_runtime *rt, fl_device d);
 /* Forgets the steps. */
 void fli_plan_unbuild(fli_plan *p);
 bool fli_compiled_plan(fli_window *w, fl_status *status);

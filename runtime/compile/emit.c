@@ -26,6 +26,13 @@ static bool emit_stores(const fuse *f, const fuse_group *g, int slot) {
   return false;
 }
 
+/* Marks the positions that a form goes along. */
+static void emit_along(const fuse_group *g, const fl_form *at, uint8_t *used) {
+  for (int d = 0; d < g->nest.n; d++)
+    if (g->nest.position[d] && at->coef[d])
+      used[g->positions[g->nest.position[d] - 1].is.value] = 1;
+}
+
 /* Marks nodes that the stored values are made of. */
 static void emit_used(const fuse_group *g, uint8_t *used) {
   int leaf = g->n_leaves - 1;
@@ -41,7 +48,16 @@ static void emit_used(const fuse_group *g, uint8_t *used) {
       used[of->source] = 1;
     if (used[i] && of->mask >= 0)
       used[of->mask] = 1;
+    if (used[i] && of->kind == FL_LEAF_LOAD)
+      emit_along(g, &of->at, used);
   }
+}
+
+/* What a store is made of. */
+static void emit_stored(const fuse_group *g, const fuse_value *w,
+                        uint8_t *used) {
+  used[w->value.i] = 1;
+  emit_along(g, &w->at, used);
 }
 
 /* Whether the group is one launch of the window as it was called. */
@@ -76,7 +92,9 @@ static void emit_prune(fuse *f) {
     int n = 0;
     for (int k = 0; k < g->n_written; k++)
       if (emit_stores(f, g, g->written[k].slot)) {
-        used[g->written[k].value.i] = 1;
+        emit_stored(g, &g->written[k], used);
+        if (g->written[k].sum)
+          emit_needs(f, g->written[k].slot, f->entry_of[g->written[k].def]);
         g->written[n++] = g->written[k];
       }
     g->n_written = n;
@@ -103,6 +121,8 @@ typedef struct emitting {
   int n_values;
   fl_value out[FL_TILE_OUT];
   fl_dtype out_dtype[FL_TILE_OUT];
+  int n_positions, along[FL_TILE_POSITIONS]; /* dims of the nest */
+  fl_position positions[FL_TILE_POSITIONS];
   int at[FL_PROGRAM_VALUES]; /* of the group's nodes in the kernel's graph */
   fli_graph graph;
 } emitting;
@@ -160,7 +180,8 @@ static void emit_dims(emitting *m, const uint8_t *used) {
   for (int turn = 0; turn < 2; turn++) {
     int first = m->n_dims;
     for (int i = 0; i < g->nest.n; i++) {
-      if (g->nest.size[i] == 1 || (int)(g->inner >> i & 1) != turn)
+      if (g->nest.size[i] == 1 || g->nest.position[i] ||
+          (int)(g->inner >> i & 1) != turn)
         continue;
       int at = m->n_dims++;
       for (; at > first && emit_closer(g, used, m->order[at - 1], i); at--)
@@ -180,6 +201,8 @@ static fl_form emit_form(const emitting *m, const fl_form *at) {
   fl_form y = fli_form_constant(at->offset);
   for (int i = 0; i < m->n_dims; i++)
     y.coef[i] = at->coef[m->order[i]];
+  for (int k = 0; k < m->n_positions; k++)
+    y.coef[m->n_dims + k] = at->coef[m->along[k]];
   return y;
 }
 
@@ -232,14 +255,49 @@ static fl_status emit_leaf(emitting *m, const fuse_leaf *x) {
                                                                 : FL_OK;
 }
 
+/* The positions that leaves or stores go along. */
+static void emit_positions(emitting *m, const uint8_t *used) {
+  const fuse_group *g = m->g;
+  for (int d = 0; d < g->nest.n; d++) {
+    bool any = false;
+    for (int k = 0; k < g->n_leaves; k++)
+      any = any || (used[g->leaves[k].node] && g->leaves[k].at.coef[d]);
+    for (int k = 0; k < g->n_written; k++)
+      any = any || g->written[k].at.coef[d];
+    if (any && g->nest.position[d])
+      m->along[m->n_positions++] = d;
+  }
+}
+
+static fl_status emit_position_values(emitting *m) {
+  const fuse *f = m->f;
+  for (int k = 0; k < m->n_positions; k++) {
+    const fuse_position *x =
+        &m->g->positions[m->g->nest.position[m->along[k]] - 1];
+    fl_position *to = &m->positions[k];
+    memset(to, 0, sizeof *to); /* tiles are compared as memory */
+    to->bound = x->is.bound;
+    to->skip = x->is.skip;
+    to->op = x->is.op;
+    to->base = x->is.base;
+    to->from_end = x->is.from_end;
+    to->entry = fli_fuse_origin(f, f->parts[x->entry].origin);
+    to->value = (int16_t)emit_value(m, x->is.value, FL_I64);
+    if (to->value < 0)
+      return FL_ESIZE;
+  }
+  return FL_OK;
+}
+
 /* Copies the nodes that are used, and the leaves among them. */
 static fl_status emit_graph(emitting *m, fli_step *step) {
   const fuse_group *g = m->g;
   uint8_t used[FL_PROGRAM_VALUES] = {0};
   for (int k = 0; k < g->n_written; k++)
-    used[g->written[k].value.i] = 1;
+    emit_stored(g, &g->written[k], used);
   emit_used(g, used);
   emit_dims(m, used);
+  emit_positions(m, used);
   FLI_TRY(fli_explain_members(m->f, g, used, step));
   m->graph.nodes =
       fli_malloc(m->f->rt, (size_t)g->graph.n * sizeof *g->graph.nodes);
@@ -344,8 +402,13 @@ static fl_status emit_tile(emitting *m, fli_step *x) {
       return FL_ESIZE;
     stores[k].operand = (int16_t)operand;
     stores[k].value = (int16_t)value;
+    stores[k].add = w->sum;
+    m->f->p->adds = m->f->p->adds || w->sum;
     stores[k].at = emit_form(m, &w->at);
   }
+  FLI_TRY(emit_position_values(m));
+  q.n_positions = m->n_positions;
+  q.positions = m->positions;
   for (int i = 0; i < m->n_dims; i++)
     q.shape[i] = m->size[i];
   for (int k = 0; k < m->n_in + m->n_out; k++)
@@ -398,7 +461,7 @@ static bool emit_is_expression(const emitting *m) {
   int repeats = 0;
   for (int k = 0; k < m->n_leaves; k++)
     repeats += emit_repeats(m, &m->leaves[k].at);
-  if (repeats > 1 && m->f->tiles)
+  if ((repeats > 1 && m->f->tiles) || m->n_positions)
     return false;
   for (int k = 0; k < m->n_leaves; k++)
     if (m->leaves[k].kind != FL_LEAF_LOAD || m->leaves[k].mask >= 0)

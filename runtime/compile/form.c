@@ -106,7 +106,8 @@ static bool match_cut(matching *m, int dim, int64_t inner) {
 /* The dim of the nest with this coefficient and not yet used; -1: none. */
 static int nest_dim(const matching *m, int64_t coef, uint32_t used) {
   for (int j = 0; j < m->nest->n; j++)
-    if (m->at->coef[j] == coef && m->nest->size[j] > 1 && !(used >> j & 1))
+    if (m->at->coef[j] == coef && m->nest->size[j] > 1 && !(used >> j & 1) &&
+        !m->nest->position[j])
       return j;
   return -1;
 }
@@ -161,7 +162,8 @@ bool fli_form_match(fli_nest *nest, fl_form *at, int dims, const int64_t *size,
   for (int i = 0; i < dims; i++) {
     if (size[i] <= 1 || stride[i])
       continue;
-    while (j < nest->n && (nest->size[j] == 1 || used >> j & 1))
+    while (j < nest->n &&
+           (nest->size[j] == 1 || used >> j & 1 || nest->position[j]))
       j++;
     if (j == nest->n || nest->size[j] != size[i])
       return false;

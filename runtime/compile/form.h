@@ -8,15 +8,18 @@
 #include <string.h>
 
 /* The sizes of a loop nest, and which coordinates count: where a condition on
- * coordinates holds, from low to high. */
+ * coordinates holds, from low to high. A dim whose coordinate an index tensor
+ * gives has no loop (gather.c). */
 typedef struct fli_nest {
   int n;
+  int position[FL_TILE_DIMS]; /* 1 + which position; 0: a loop */
   int64_t size[FL_TILE_DIMS], low[FL_TILE_DIMS], high[FL_TILE_DIMS];
 } fli_nest;
 
 static inline void fli_nest_add(fli_nest *nest, int64_t size) {
   nest->size[nest->n] = size;
   nest->low[nest->n] = 0;
+  nest->position[nest->n] = 0;
   nest->high[nest->n++] = size - 1;
 }
 

@@ -95,6 +95,15 @@ static int group_place(fuse *f) {
   return oldest;
 }
 
+/* A launch of its own has run. */
+static void pass_groups(fuse *f) {
+  uint32_t old = 0;
+  for (int k = 0; k < FUSE_OPEN; k++)
+    if (f->groups[k] && ++f->groups[k]->age > DISTANCE)
+      old |= 1u << k;
+  close_groups(f, old);
+}
+
 static void add_other(fuse *f, uint32_t i) {
   if (f->parts[i].parts > 1) {
     f->failed = fli_fuse_origin(f, f->parts[i].origin);
@@ -102,11 +111,45 @@ static void add_other(fuse *f, uint32_t i) {
   }
   close_groups(f, conflicts_of(f, &f->entries[i]));
   fuse_step_add(f, NULL, i);
-  uint32_t old = 0;
-  for (int k = 0; k < FUSE_OPEN; k++)
-    if (f->groups[k] && ++f->groups[k]->age > DISTANCE)
-      old |= 1u << k;
-  close_groups(f, old);
+  pass_groups(f);
+}
+
+/* --- sums at positions --- */
+
+/* Open groups that must run before a sum as it was called. */
+static uint32_t sum_conflicts(const fuse *f, const fli_entry *e) {
+  uint32_t mask = 0;
+  for (int k = 0; k < e->n_in + e->n_out; k++) {
+    int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
+    if (slot >= 0 && f->writer[slot] >= 0)
+      mask |= 1u << f->writer[slot];
+    if (slot >= 0 && k >= e->n_in)
+      mask |= f->readers[slot];
+  }
+  return mask;
+}
+
+/* A sum, of which launch i is the begin, is a part of a kernel if that computes
+ * what is added. */
+static bool sum_joins(fuse *f, uint32_t i) {
+  const fli_entry *e = &f->entries[i + 1];
+  int list[FUSE_OPEN], n = partners_of(f, e, list);
+  int writer = f->writer[fli_fuse_arg(f, e->arg)->slot];
+  bool joins = false;
+  f->now = i + 1;
+  for (int k = 0; k < n && !joins && writer >= 0; k++)
+    joins = list[k] == writer && fli_fuse_could_join(f, list[k], i + 1);
+  f->now = i;
+  return joins;
+}
+
+static void add_sum_whole(fuse *f, uint32_t i) {
+  f->apart = FLI_APART_OPERATOR;
+  close_groups(f, sum_conflicts(f, &f->w->entries[f->parts[i].origin]));
+  fuse_step_add(f, NULL, i);
+  f->parts[i].role = FUSE_WHOLE;
+  f->runs[i + 1] = false;
+  pass_groups(f);
 }
 
 /* No open group has to do with the launch: the last one that wrote what it
@@ -193,7 +236,9 @@ static fl_status fuse_all(fuse *f) {
     f->now = i;
     f->apart = fli_fuse_apart(f, &f->entries[i]);
     f->from = FUSE_NONE;
-    if (f->apart == FLI_APART_NOT)
+    if (f->parts[i].role == FUSE_BEGIN && !sum_joins(f, i))
+      add_sum_whole(f, i);
+    else if (f->apart == FLI_APART_NOT)
       add_fusable(f, i);
     else
       add_other(f, i);
@@ -340,6 +385,8 @@ static fl_status plan_build(fl_compiled *c, fli_plan *p, const fli_window *w,
 fl_status fli_plan_make(fl_compiled *c, fli_plan *p, const fli_window *w,
                         struct fli_recompute *r) {
   fl_status s = FL_ESIZE;
+  p->sums = fli_sums_allowed(w->rt, w->device);
+  p->adds = false;
   for (int most = FUSE_MEMBERS; most && s == FL_ESIZE; most /= 4)
     if ((s = plan_build(c, p, w, r, most)))
       fli_plan_unbuild(p);

@@ -31,9 +31,15 @@ typedef struct fuse_value { /* an element of memory that is known */
   uint32_t def;             /* operand that wrote it; FUSE_NONE: older */
   int slot, mask;           /* a node: it is known where that is true; -1 */
   fl_dtype dtype;
+  bool sum; /* it is added to what lies there */
   fl_form at;
   fl_value value;
 } fuse_value;
+
+typedef struct fuse_position { /* a dim of the nest without a loop */
+  fl_position is;              /* `value`: a node, stored positions */
+  uint32_t entry;              /* the launch whose index it is */
+} fuse_position;
 
 typedef struct fuse_group {
   bool open, inlined, body; /* the last: it has a launch with a body (rows.h) */
@@ -41,13 +47,14 @@ typedef struct fuse_group {
   uint32_t age, step;
   fli_apart apart; /* of its first launch, from the launch `from` */
   uint32_t from;
-  int n, n_leaves, n_values, n_written, most_dims;
+  int n, n_leaves, n_values, n_written, n_positions, most_dims;
   fli_nest nest;
   uint32_t inner; /* dims that reductions reduce, a bit each */
   fli_nest first; /* of the first launch, and its coordinates */
   fl_form first_at[FL_MAX_DIMS];
   uint32_t entry[FUSE_MEMBERS];
   fuse_leaf leaves[FL_TILE_LEAVES];
+  fuse_position positions[FL_TILE_POSITIONS];
   fuse_value values[FUSE_VALUES];
   fuse_value written[FL_TILE_STORES]; /* one for each slot */
   fli_graph graph;
@@ -55,8 +62,17 @@ typedef struct fuse_group {
 
 /* What a launch of the window is to the planner: itself, or, if its row has
  * bodies (rows.h), one launch for each of them. */
+typedef enum fuse_role {
+  FUSE_LAUNCH,
+  FUSE_BODY,  /* a body, or what it leaves */
+  FUSE_BEGIN, /* the copy of x, or zeros, that a sum is added to */
+  FUSE_SUM,   /* the sum */
+  FUSE_WHOLE  /* both, as the row's own kernel */
+} fuse_role;
+
 typedef struct fuse_part {
-  uint32_t origin;  /* entry of the window */
+  uint32_t origin; /* entry of the window */
+  fuse_role role;
   const char *text; /* of the body; NULL: the launch itself */
   int parts;        /* of the origin */
   uint32_t reduced; /* dims of its space that the text reduces */
@@ -144,7 +160,8 @@ static inline uint32_t fli_fuse_origin(const fuse *f, uint32_t i) {
 /* Whether a launch of the planner writes operand k. */
 static inline bool fli_fuse_part_writes(const fuse *f, const fli_entry *e,
                                         int k) {
-  return fli_fuse_part(f, e)->text ? k >= e->n_in : fli_fuse_writes(f, e, k);
+  return fli_fuse_part(f, e)->role != FUSE_LAUNCH ? k >= e->n_in
+                                                  : fli_fuse_writes(f, e, k);
 }
 /* Whether memory of the slot has to be written whatever reads it. */
 static inline bool fli_fuse_stays(const fuse *f, int slot) {
@@ -166,6 +183,8 @@ void fli_fuse_group_free(fuse_group *g);
 bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close);
 /* A group for it alone. */
 bool fli_fuse_begin(fuse *f, int i, uint32_t entry, uint32_t *close);
+/* Whether it could join. */
+bool fli_fuse_could_join(fuse *f, int i, uint32_t entry);
 
 /* --- value.c --- */
 
@@ -183,6 +202,27 @@ bool fli_fuse_reduce(fuse *f, int i, fl_reduction kind, fl_value v,
 fl_form fli_fuse_access(const fli_arg *a, const fl_form *of, int dims);
 /* The shape that the launch's loops run over. */
 const fl_meta *fli_fuse_space(const fuse *f, const fli_entry *e);
+
+bool fli_fuse_coordinate(fuse *f, int i, const fl_form *at, fl_value *v);
+
+/* --- gather.c --- */
+
+/* Whether the launch reads elements at positions that kernels can find. */
+bool fli_fuse_gathers(const fuse *f, const fli_entry *e);
+bool fli_fuse_aligned(const fuse *f, const fli_entry *e, int k);
+/* Whether a form goes along a position. */
+bool fli_fuse_along(const fli_nest *nest, const fl_form *at);
+/* Goes back to n positions; nothing has cut the nest since. */
+void fli_fuse_forget_positions(fuse_group *g, int n);
+bool fli_fuse_build_gather(fuse *f, int i, const fli_entry *e,
+                           const fl_form *of, int mask, int depth,
+                           uint32_t *close, fl_value *y);
+bool fli_fuse_build_begin(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                          int mask, int depth, uint32_t *close, fl_value *y);
+bool fli_fuse_build_sum(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                        uint32_t *close, fl_value *y, fl_form *to);
+/* A sum at positions as two launches. */
+bool fli_fuse_open_sum(fuse *f, uint32_t i);
 
 /* --- equal.c --- */
 

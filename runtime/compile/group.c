@@ -26,8 +26,11 @@ static bool can_compute(const fuse *f, const fli_entry *e) {
   const fli_row_facts *row = fli_row_facts_of(op);
   fli_moving m = {.attrs = fli_entry_attrs(f->w, e)};
   fli_piece p;
-  if (fli_fuse_part(f, e)->text)
-    return true;
+  fuse_role role = fli_fuse_part(f, e)->role;
+  if (role != FUSE_LAUNCH || fli_fuse_gathers(f, e))
+    return role != FUSE_WHOLE;
+  if (row->fills && f->tiles)
+    return fl_dtype_kind(fli_fuse_space(f, e)->dtype) == FL_KIND_FLOAT;
   if (row->body) /* before it is opened: whether it will be */
     return !f->parts && f->tiles && !f->c->exact && !e->writes &&
            fl_dtype_kind(fli_fuse_space(f, e)->dtype) == FL_KIND_FLOAT;
@@ -47,7 +50,7 @@ static bool can_compute(const fuse *f, const fli_entry *e) {
 }
 
 fli_apart fli_fuse_apart(const fuse *f, const fli_entry *e) {
-  bool part = fli_fuse_part(f, e)->text != NULL;
+  bool part = fli_fuse_part(f, e)->role == FUSE_BODY;
   if (e->op->id >= FLI_OPS || (e->n_out != 1 && !part))
     return FLI_APART_OPERATOR;
   for (int k = 0; k < e->n_in; k++) {
@@ -84,6 +87,7 @@ static bool group_cut(void *context, int dim, int64_t inner) {
   g->nest.n = 0;
   for (int i = 0; i < n; i++) {
     fli_nest_add(&g->nest, i == dim ? old.size[i] / inner : old.size[i]);
+    g->nest.position[g->nest.n - 1] = old.position[i];
     if (i == dim)
       fli_nest_add(&g->nest, inner);
   }
@@ -110,6 +114,8 @@ typedef struct joining {
   fl_form of[FL_MAX_DIMS];
   fl_form out[FL_MAX_OUT];
   uint32_t inner; /* of the group afterwards */
+  bool each;      /* it has the loops of the group, not only its rows */
+  bool dry;       /* the group stays as it is */
   fli_apart apart;
 } joining;
 
@@ -124,7 +130,7 @@ static uint32_t dims_used(const fli_nest *nest, const fl_form *of, int n) {
 static uint32_t dims_of(const fli_nest *nest) {
   uint32_t all = 0;
   for (int j = 0; j < nest->n; j++)
-    all |= (uint32_t)(nest->size[j] > 1) << j;
+    all |= (uint32_t)(nest->size[j] > 1 && !nest->position[j]) << j;
   return all;
 }
 
@@ -173,10 +179,10 @@ static bool coordinates_of(const fuse *f, fuse_group *g, const fli_entry *e,
       return true;
     for (int k = 0; k < e->n_in && turn != 1; k++) {
       const fli_arg *a = fli_fuse_arg(f, e->arg + (uint32_t)k);
-      if (a->slot < 0)
+      if (a->slot < 0 || !fli_fuse_aligned(f, e, k))
         continue;
       for (int j = g->n_written; j-- > 0 && turn == 0;)
-        if (g->written[j].slot == a->slot &&
+        if (g->written[j].slot == a->slot && !g->written[j].sum &&
             coordinates_by(g, a, g->written[j].at, space, of))
           return true;
       for (int j = 0; j < g->n_leaves && turn == 2; j++)
@@ -198,7 +204,7 @@ static double form_votes(const fli_nest *nest, const fl_form *at,
   double elements = 1;
   for (int i = 0; i < nest->n; i++) {
     int64_t c = at->coef[i], *to = &least[inner >> i & 1];
-    if (c > 0 && nest->size[i] > 1) {
+    if (c > 0 && nest->size[i] > 1 && !nest->position[i]) {
       elements *= (double)nest->size[i];
       *to = c < *to ? c : *to;
     }
@@ -235,7 +241,8 @@ static bool rows_are_tall(const joining *j, uint32_t inner) {
   const fuse_group *g = j->g;
   int64_t rows = 1, row = 1;
   for (int i = 0; i < g->nest.n; i++)
-    *(inner >> i & 1 ? &row : &rows) *= g->nest.size[i];
+    if (!g->nest.position[i])
+      *(inner >> i & 1 ? &row : &rows) *= g->nest.size[i];
   return row > ROW_MOST || (rows < ROWS_LEAST && row > ROW_SHORT) ||
          (row > ROW_COLUMN && rows_are_columns(j, inner));
 }
@@ -279,15 +286,22 @@ static bool loops_fit(joining *j) {
       return false;
     j->inner = inner;
     g->tall = rows_are_tall(j, inner);
-    for (int k = 0; k < g->n_written && g->tall; k++)
-      if (dims_used(&g->nest, &g->written[k].at, 1) & inner)
+    for (int k = 0; k < g->n_written; k++) {
+      uint32_t goes = dims_used(&g->nest, &g->written[k].at, 1) & inner;
+      if (g->tall && (goes || g->written[k].sum))
         return false;
+      /* all its elements are to be added, whether they differ or not */
+      if (g->written[k].sum && !g->inner && goes != inner)
+        return false;
+    }
   } else if (used != all) {
     if (!g->inner || used != (all & ~g->inner))
       return false;
   } else if (g->tall)
     return false;
-  for (int k = 0; k < j->e->n_out; k++)
+  bool sum = fli_fuse_part(j->f, j->e)->role == FUSE_SUM;
+  j->each = used == all;
+  for (int k = 0; k < j->e->n_out && !sum; k++)
     j->out[k] = fli_fuse_access(
         fli_fuse_arg(j->f, j->e->arg + (uint32_t)(j->e->n_in + k)), j->of,
         space->ndim);
@@ -308,10 +322,12 @@ static bool results_fit(joining *j) {
            !fli_form_equal(&g->leaves[i].at, &j->out[k], n)))
         return false;
     bool again = false;
+    bool sum = fli_fuse_part(j->f, j->e)->role == FUSE_SUM;
     for (int i = 0; i < g->n_written; i++)
       if (g->written[i].slot == slot) {
         again = true;
-        if (!fli_form_equal(&g->written[i].at, &j->out[k], n))
+        if (sum || g->written[i].sum ||
+            !fli_form_equal(&g->written[i].at, &j->out[k], n))
           return false;
       }
     more += !again;
@@ -337,6 +353,7 @@ static void join_write(joining *j, int k, fl_value v) {
                   .slot = a->slot,
                   .mask = -1,
                   .dtype = a->meta.dtype,
+                  .sum = fli_fuse_part(f, j->e)->role == FUSE_SUM,
                   .at = j->out[k],
                   .value = v};
   int at = 0;
@@ -344,7 +361,8 @@ static void join_write(joining *j, int k, fl_value v) {
     at++;
   g->written[at] = x;
   g->n_written += at == g->n_written;
-  g->values[g->n_values++] = x;
+  if (!x.sum)
+    g->values[g->n_values++] = x;
   f->writer[a->slot] = (int8_t)j->i;
 }
 
@@ -392,10 +410,14 @@ static bool join_fits(joining *j, uint32_t *also, fl_value *y) {
     return false;
   }
   j->f->values = FLI_APART_LIMIT;
-  if (!fli_fuse_build(j->f, j->i, j->e, j->of, -1, 0, also, y)) {
+  bool sum = fli_fuse_part(j->f, j->e)->role == FUSE_SUM;
+  if (sum ? !fli_fuse_build_sum(j->f, j->i, j->e, j->of, also, y, j->out)
+          : !fli_fuse_build(j->f, j->i, j->e, j->of, -1, 0, also, y)) {
     j->apart = j->f->values;
     return false;
   }
+  if (sum && j->each && j->inner & ~dims_used(&j->g->nest, j->out, 1))
+    return false;
   if (!results_fit(j))
     return false;
   j->apart = FLI_APART_ROWS;
@@ -416,23 +438,26 @@ static bool join_at(joining *j, uint32_t *close) {
   fuse_group *g = j->g;
   fuse *f = j->f;
   int nodes = g->graph.n, inputs = g->graph.n_in;
-  int leaves = g->n_leaves, values = g->n_values;
+  int leaves = g->n_leaves, values = g->n_values, positions = g->n_positions;
   bool inlined = g->inlined, tall = g->tall;
   uint32_t also = others_before(j);
   fl_value y[FL_MAX_OUT];
   g->graph.origin = j->entry;
-  if (join_fits(j, &also, y) && join_commit(j, y)) {
+  bool fits = join_fits(j, &also, y);
+  if (fits && !j->dry && join_commit(j, y)) {
     *close |= also;
     return true;
   }
-  join_fails(f, g, j->apart);
+  if (!j->dry)
+    join_fails(f, g, j->apart);
   g->graph.n = nodes;
   g->graph.n_in = inputs;
   g->n_leaves = leaves;
   g->n_values = values;
   g->inlined = inlined;
   g->tall = tall;
-  return false;
+  fli_fuse_forget_positions(g, positions);
+  return fits && j->dry;
 }
 
 /* Cuts the group's loops as those of an opened launch that computes an input,
@@ -473,6 +498,19 @@ bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
     return join_at(&j, close);
   join_fails(f, g, FLI_APART_LOOPS);
   return false;
+}
+
+bool fli_fuse_could_join(fuse *f, int i, uint32_t entry) {
+  fuse_group *g = f->groups[i];
+  joining j = {.f = f,
+               .g = g,
+               .i = i,
+               .entry = entry,
+               .e = &f->entries[entry],
+               .dry = true};
+  uint32_t close = 0;
+  return g->n < f->most && g->graph.n <= FUSE_NODES &&
+         coordinates_of(f, g, j.e, j.of) && join_at(&j, &close);
 }
 
 bool fli_fuse_begin(fuse *f, int i, uint32_t entry, uint32_t *close) {

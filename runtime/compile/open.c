@@ -179,7 +179,8 @@ static bool open_part(opening *o, const char *text) {
   fuse_part *part = &f->parts[f->n];
   *to = *o->e;
   to->writes = false;
-  *part = (fuse_part){.origin = o->origin, .text = text, .count = 1};
+  *part = (fuse_part){
+      .origin = o->origin, .role = FUSE_BODY, .text = text, .count = 1};
   part->reduced = text == o->row->body ? o->reduced : 0;
   for (int i = 0; i < o->space.ndim; i++)
     part->count *= o->reduced >> i & 1 ? o->space.shape[i] : 1;
@@ -216,7 +217,9 @@ static bool open_room(fuse *f, uint32_t *launches) {
   *launches = w->n;
   for (uint32_t i = 0; i < w->n; i++) {
     const fli_entry *e = &w->entries[i];
-    if (!fli_row_facts_of(e->op)->body)
+    fli_indexing x;
+    if (!fli_row_facts_of(e->op)->body &&
+        !fli_row_indexes(e->op, fli_entry_attrs(w, e), &x))
       continue;
     args += 2 * (size_t)(e->n_in + e->n_out + FL_MAX_OUT);
     *launches += 1;
@@ -245,7 +248,7 @@ fl_status fli_fuse_open(fuse *f) {
   f->parts = (fuse_part *)(void *)(f->entries + launches);
   for (uint32_t i = 0; i < f->w->n; i++) {
     uint32_t first = f->n;
-    if (!f->runs[i] || !open_entry(f, i)) {
+    if (!f->runs[i] || !(open_entry(f, i) || fli_fuse_open_sum(f, i))) {
       f->entries[f->n] = f->w->entries[i];
       f->parts[f->n++] = (fuse_part){.origin = i, .parts = 1};
     }

@@ -242,6 +242,14 @@ static void capture_note(const fli_window *w, const fli_plan *p,
     g->steps[i].fixed = b->exec_fixed(b, exec, g->steps[i].seq);
 }
 
+/* The launches of a plan, and those that its kernels report positions for. */
+static uint32_t replay_notes(const fli_plan *p) {
+  uint32_t n = p->n_steps;
+  for (uint32_t i = 0; i < p->n_steps; i++)
+    n += p->steps[i].tile ? (uint32_t)p->steps[i].tile->n_positions : 0;
+  return n;
+}
+
 /* Nothing runs, and all storages are as they were, whether it fails or not. */
 static replay_graph *replay_capture(fli_window *w, const fli_plan *p,
                                     struct fli_replay *r) {
@@ -260,7 +268,7 @@ static replay_graph *replay_capture(fli_window *w, const fli_plan *p,
       fli_storage_empty(w->rt, w->slots[k].s);
   fl_status ended = fli_capture_shut(g->graph);
   if (s || ended || fli_graph_bytes(g->graph) > MEMORY ||
-      fli_graph_notes(g->graph)->n != p->n_steps) {
+      fli_graph_notes(g->graph)->n != replay_notes(p)) {
     graph_drop(g);
     r->off = ++r->failures == FAILURES;
     return NULL;
@@ -422,6 +430,18 @@ static bool replay_fill(fli_window *w, const fli_plan *p) {
   return true;
 }
 
+/* The lines of this run. */
+static void replay_sites(const fli_window *w, const fli_plan *p,
+                         fli_noted *notes) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    const fl_tile *t = p->steps[i].tile;
+    for (int k = 0; t && k < t->n_positions; k++)
+      notes->notes[n++].site = w->entries[t->positions[k].entry].site;
+    notes->notes[n++].site = w->entries[p->steps[i].entry].site;
+  }
+}
+
 bool fli_replay_run(fl_compiled *c, fli_window *w, fli_plan *p,
                     fl_status *status) {
   struct fli_replay *r = p->replay;
@@ -439,10 +459,8 @@ bool fli_replay_run(fl_compiled *c, fli_window *w, fli_plan *p,
   if (!g)
     return false;
   g->turn = ++r->turn;
-  fli_noted *notes = fli_graph_notes(g->graph);
-  for (uint32_t i = 0; i < p->n_steps; i++)
-    notes->notes[i].site = w->entries[p->steps[i].entry].site;
-  *status = fli_graph_send(g->graph, notes->notes[0].site);
+  replay_sites(w, p, fli_graph_notes(g->graph));
+  *status = fli_graph_send(g->graph, w->entries[p->steps[0].entry].site);
   c->replayed++;
   return true;
 }

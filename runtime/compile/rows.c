@@ -66,6 +66,8 @@ static const fli_row_facts facts[FLI_OPS + 1] = {
 #define FL_BY_ROW(name, list) [FLI_OP_##name].by_row = list,
 #define FL_OVER(name, rule)   [FLI_OP_##name].over = FLI_OVER_##rule,
 #define FL_PIECES(name, rule) [FLI_OP_##name].pieces = pieces_##rule,
+#define FL_FILLS(name, which)                                                  \
+  [FLI_OP_##name].fills = 1 + FL_ATTR_##name##_##which,
 #include "../ops.def"
 };
 
@@ -77,6 +79,43 @@ int fli_row_copies(const fl_op *op, int n_in) {
   if (op->marks & FLI_MARK_OVERWRITES && n_in == 2)
     return 1;
   return op->marks & FLI_MARK_IDENTITY && n_in == 1 ? 0 : -1;
+}
+
+/* --- positions --- */
+
+static const struct {
+  int8_t at, sum, x, index, src;
+} indexing[FLI_OPS + 1] = {
+#define FL_GATHERS(name, x, index, rule)                                       \
+  [FLI_OP_##name] = {FLI_AT_##rule, 0, FL_IN_##name##_##x,                     \
+                     FL_IN_##name##_##index, -1},
+#define FL_SUMS(name, x, index, src, rule)                                     \
+  [FLI_OP_##name] = {FLI_AT_##rule, 1, FL_IN_##name##_##x,                     \
+                     FL_IN_##name##_##index, FL_IN_##name##_##src},
+#define FL_SUMS_ALONE(name, index, src, rule)                                  \
+  [FLI_OP_##name] = {FLI_AT_##rule, 1, -1, FL_IN_##name##_##index,             \
+                     FL_IN_##name##_##src},
+#include "../ops.def"
+};
+
+bool fli_row_indexes(const fl_op *op, const fl_attrs *attrs, fli_indexing *x) {
+  uint32_t row = op->id < FLI_OPS ? op->id : FLI_OPS;
+  *x = (fli_indexing){.at = (fli_at)indexing[row].at,
+                      .sum = indexing[row].sum,
+                      .x = indexing[row].x,
+                      .index = indexing[row].index,
+                      .src = indexing[row].src,
+                      .skip = -1};
+  for (int k = 0; x->at && k < op->info.n_params; k++) {
+    const fl_param *q = &op->info.params[k];
+    if (q->kind == FL_P_TENSOR && q->slot == x->index)
+      x->from_end = q->type == FL_T_INDEX;
+    if (q->kind == FL_P_DIM)
+      x->dim = (int)attrs->v[q->slot].i;
+    if (q->kind == FL_P_POS && attrs->v[q->slot].i != FL_ATTR_NONE)
+      x->skip = attrs->v[q->slot].i;
+  }
+  return x->at != FLI_AT_NONE;
 }
 
 /* --- places --- */

@@ -22,6 +22,22 @@ typedef struct fli_moving {
 } fli_moving;
 typedef bool fli_piece_fn(fli_moving *m, int k, fli_piece *piece);
 
+/* Elements at positions. Result and source, or source and result of a sum, are
+ * alike but for the dim that the positions count: its place is taken by the
+ * dims of the index (SLICES), or each element has a position (EACH). */
+typedef enum fli_at { FLI_AT_NONE, FLI_AT_SLICES, FLI_AT_EACH } fli_at;
+
+typedef struct fli_indexing {
+  fli_at at;
+  bool sum; /* src is added to x, or to zeros without x (-1) */
+  int8_t x, index, src;
+  bool from_end; /* positions below 0 count from the end */
+  int dim;       /* of x, or of the result of a sum */
+  int64_t skip;  /* a position where nothing is added; -1 */
+} fli_indexing;
+/* Whether the row reads or adds at positions, and how. */
+bool fli_row_indexes(const fl_op *op, const fl_attrs *attrs, fli_indexing *x);
+
 typedef enum fli_over {
   FLI_OVER_DIMS, /* what attributes say */
   FLI_OVER_CHANNELS,
@@ -34,6 +50,7 @@ typedef struct fli_row_facts {
   const char *by_row;   /* FL_BY_ROW; NULL */
   fli_over over;        /* FL_OVER */
   fli_piece_fn *pieces; /* FL_PIECES; NULL */
+  int fills;            /* FL_FILLS: 1 + the attribute; 0 */
 } fli_row_facts;
 const fli_row_facts *fli_row_facts_of(const fl_op *op);
 

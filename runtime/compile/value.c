@@ -15,8 +15,9 @@ static bool value_try(fuse *f, fl_status s) {
 }
 
 const fl_meta *fli_fuse_space(const fuse *f, const fli_entry *e) {
-  bool body = fli_fuse_part(f, e)->text != NULL;
-  return &fli_fuse_arg(f, e->arg + (body ? 0u : (uint32_t)e->n_in))->meta;
+  fuse_role role = fli_fuse_part(f, e)->role;
+  bool first = role == FUSE_BODY || role == FUSE_SUM;
+  return &fli_fuse_arg(f, e->arg + (first ? 0u : (uint32_t)e->n_in))->meta;
 }
 
 fl_form fli_fuse_access(const fli_arg *a, const fl_form *of, int dims) {
@@ -102,7 +103,17 @@ static bool value_coordinate(fuse *f, fuse_group *g, const fl_form *at,
   return true;
 }
 
+bool fli_fuse_coordinate(fuse *f, int i, const fl_form *at, fl_value *v) {
+  return value_coordinate(f, f->groups[i], at, v);
+}
+
 enum { UNKNOWN = -1, OUTSIDE, INSIDE, PARTLY };
+
+/* The dims of the nest may have become more. */
+static void nest_widen(fli_nest *nest, const fli_nest *to) {
+  memcpy(nest->low, to->low, (size_t)to->n * sizeof *to->low);
+  memcpy(nest->high, to->high, (size_t)to->n * sizeof *to->high);
+}
 
 /* Where from <= at < to, the nest's only coordinate in `at` has a range. */
 static void mask_nest(fli_nest *nest, const fl_form *at, int64_t from,
@@ -135,7 +146,8 @@ static int mask_range(fuse *f, fuse_group *g, const fl_form *at, int64_t from,
     return OUTSIDE;
   if (low >= from && high < to)
     return INSIDE;
-  if (!f->tiles || !value_coordinate(f, g, at, &c))
+  if (!f->tiles || fli_fuse_along(&g->nest, at) ||
+      !value_coordinate(f, g, at, &c))
     return UNKNOWN;
   for (int k = 0; k < 2; k++) {
     if (k ? high < to : low >= from)
@@ -162,11 +174,12 @@ static bool value_where(fuse *f, fuse_group *g, int mask, fl_value a,
 /* --- computing again --- */
 
 typedef struct value_state { /* of a group, to go back to */
-  int nodes, inputs, leaves, values;
+  int nodes, inputs, leaves, values, positions;
 } value_state;
 
 static value_state value_mark(const fuse_group *g) {
-  return (value_state){g->graph.n, g->graph.n_in, g->n_leaves, g->n_values};
+  return (value_state){g->graph.n, g->graph.n_in, g->n_leaves, g->n_values,
+                       g->n_positions};
 }
 
 static void value_back(fuse_group *g, value_state s) {
@@ -174,9 +187,22 @@ static void value_back(fuse_group *g, value_state s) {
   g->graph.n_in = s.inputs;
   g->n_leaves = s.leaves;
   g->n_values = s.values;
+  fli_fuse_forget_positions(g, s.positions);
 }
 
 #define FAR 64 /* launches: memory that nothing reads any more may be free */
+
+/* How often an element of memory is read: elements of the nest for each that
+ * the form goes through. */
+static double form_repeats(const fli_nest *nest, const fl_form *at) {
+  double repeats = 1;
+  for (int i = 0; i < nest->n; i++)
+    if (nest->position[i])
+      repeats /= at->coef[i] ? (double)nest->size[i] : 1;
+    else if (at->coef[i] == 0)
+      repeats *= (double)nest->size[i];
+  return repeats;
+}
 
 /* Bytes that loads added since then read for an element of the nest; operands
  * that are much smaller than it stay in caches. Memory that lives on because of
@@ -186,13 +212,8 @@ static size_t bytes_since(const fuse *f, const fuse_group *g, int leaves,
   size_t bytes = 0;
   for (int k = leaves; k < g->n_leaves; k++) {
     const fuse_leaf *x = &g->leaves[k];
-    int64_t repeats = 1;
-    if (x->kind != FL_LEAF_LOAD || x->number != FUSE_NONE)
-      continue;
-    for (int i = 0; i < g->nest.n; i++)
-      if (x->at.coef[i] == 0)
-        repeats *= g->nest.size[i];
-    if (repeats >= 8)
+    if (x->kind != FL_LEAF_LOAD || x->number != FUSE_NONE ||
+        form_repeats(&g->nest, &x->at) >= 8)
       continue;
     const fli_slot *slot = &f->w->slots[x->slot];
     bool freed = slot->made && !f->p->held[x->slot] && slot->last + FAR < time;
@@ -225,7 +246,7 @@ static bool value_again(fuse *f, int i, uint32_t def, const fl_form *at,
   fl_form of[FL_MAX_DIMS];
   bool inside;
   if (depth == DEPTH || !fli_fuse_can(f, e) || e->n_out != 1 ||
-      fli_fuse_part(f, e)->reduced ||
+      fli_fuse_part(f, e)->reduced || fli_fuse_part(f, e)->role == FUSE_SUM ||
       !fli_form_split(at, &g->nest, a->meta.ndim, a->meta.shape, a->stride,
                       a->offset, of, &inside))
     return false;
@@ -238,7 +259,7 @@ static bool value_again(fuse *f, int i, uint32_t def, const fl_form *at,
   }
   bool built =
       there > OUTSIDE && fli_fuse_build(f, i, e, of, own, depth + 1, close, y);
-  g->nest = nest;
+  nest_widen(&g->nest, &nest);
   if (there == OUTSIDE)
     return fli_fuse_resolve(f, i, a->slot, a->meta.dtype, at, entry, mask,
                             depth + 1, close, v);
@@ -342,7 +363,7 @@ static bool build_moved(fuse *f, int i, const fli_entry *e, const fl_form *of,
         fli_fuse_resolve(f, i, a->slot, a->meta.dtype, &at, time, own, depth,
                          close, &x) &&
         value_try(f, fli_graph_cast(&g->graph, x, out->meta.dtype, &x));
-    g->nest = nest;
+    nest_widen(&g->nest, &nest);
     if (there == OUTSIDE)
       continue;
     if (!built)
@@ -468,6 +489,20 @@ static bool build_body(fuse *f, int i, const fli_entry *e, const fl_form *of,
   return value_try(f, s);
 }
 
+/* A constant that is a node, as results are. */
+static bool build_filled(fuse *f, int i, const fli_entry *e, int which,
+                         fl_value *y) {
+  fuse_group *g = f->groups[i];
+  const fl_meta *out = &fli_fuse_arg(f, e->arg + (uint32_t)e->n_in)->meta;
+  double value = fli_entry_attrs(f->w, e)->v[which].f;
+  fl_form none = fli_form_constant(0);
+  return value_coordinate(f, g, &none, y) &&
+         value_try(f, fli_graph_cast(&g->graph, *y, out->dtype, y)) &&
+         (value == 0 ||
+          value_apply(f, g, FLI_OP_add, *y, fli_number(value), y)) &&
+         value_try(f, fli_graph_cast(&g->graph, *y, out->dtype, y));
+}
+
 static bool build_launch(fuse *f, int i, const fli_entry *e, const fl_form *of,
                          int mask, int depth, uint32_t *close, fl_value *y) {
   fuse_group *g = f->groups[i];
@@ -477,8 +512,15 @@ static bool build_launch(fuse *f, int i, const fli_entry *e, const fl_form *of,
   fl_value in[3];
   if (g->graph.n > FUSE_NODES)
     return false;
-  if (fli_fuse_part(f, e)->text)
+  fuse_role role = fli_fuse_part(f, e)->role;
+  if (role == FUSE_BODY)
     return build_body(f, i, e, of, mask, depth, close, y);
+  if (role == FUSE_BEGIN)
+    return fli_fuse_build_begin(f, i, e, of, mask, depth, close, y);
+  if (row->fills)
+    return build_filled(f, i, e, row->fills - 1, y);
+  if (fli_fuse_gathers(f, e))
+    return fli_fuse_build_gather(f, i, e, of, mask, depth, close, y);
   if (row->pieces)
     return build_moved(f, i, e, of, mask, depth, close, y);
   int moved = fli_row_copies(e->op, e->n_in);

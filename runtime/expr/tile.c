@@ -42,8 +42,11 @@ static bool leaf_facts(const fl_tile *t, int leaf, fl_tile_facts *f) {
     f->inner[leaf] |= moves && i >= t->n_dims - t->n_inner;
     f->single[leaf] &= !moves;
   }
+  for (int k = 0; k < t->n_positions; k++)
+    if (x->at.coef[t->n_dims + k])
+      more |= join_facts(f, leaf, out[t->positions[k].value]);
   if (x->mask >= 0)
-    more = join_facts(f, leaf, out[x->mask]);
+    more |= join_facts(f, leaf, out[x->mask]);
   return more;
 }
 
@@ -87,6 +90,7 @@ static uint64_t hash_form(const fl_form *at, int n, uint64_t h) {
 
 static uint64_t hash_tile(const fl_tile *t, const fli_tile_request *q) {
   uint64_t h = t->body->hash;
+  int n_coefs = t->n_dims + t->n_positions;
   h = tile_mix(h, (uint64_t)t->n_dims << 8 | (uint64_t)t->n_inner);
   for (int i = 0; i < t->n_dims; i++)
     h = tile_mix(h, (uint64_t)t->shape[i]);
@@ -96,13 +100,20 @@ static uint64_t hash_tile(const fl_tile *t, const fli_tile_request *q) {
                         (uint64_t)(uint16_t)x->operand << 16 |
                         (uint64_t)(uint16_t)x->source << 32 |
                         (uint64_t)(uint16_t)x->mask << 48);
-    h = hash_form(&x->at, t->n_dims, h);
+    h = hash_form(&x->at, n_coefs, h);
   }
   for (int k = 0; k < t->n_stores; k++) {
     const fl_store *x = &t->stores[k];
     h = tile_mix(h, (uint64_t)(uint16_t)x->operand |
-                        (uint64_t)(uint16_t)x->value << 16);
-    h = hash_form(&x->at, t->n_dims, h);
+                        (uint64_t)(uint16_t)x->value << 16 |
+                        (uint64_t)x->add << 32);
+    h = hash_form(&x->at, n_coefs, h);
+  }
+  for (int k = 0; k < t->n_positions; k++) { /* but for the launch */
+    const fl_position *x = &t->positions[k];
+    h = tile_mix(h, (uint64_t)(uint16_t)x->value | (uint64_t)x->from_end << 16 |
+                        (uint64_t)(uint32_t)x->base << 32);
+    h = tile_mix(tile_mix(h, (uint64_t)x->bound), (uint64_t)x->skip);
   }
   for (int k = 0; k < q->n_operands; k++)
     h = tile_mix(h, q->operand_dtype[k]);
@@ -114,13 +125,17 @@ static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
   int n_leaves = q->graph->n_in;
   size_t leaves = (size_t)n_leaves * sizeof(fl_leaf);
   size_t stores = (size_t)q->n_stores * sizeof(fl_store);
-  fli_tile *t = fli_malloc(rt, sizeof *t + leaves + stores);
+  size_t positions = (size_t)q->n_positions * sizeof(fl_position);
+  fli_tile *t = fli_malloc(rt, sizeof *t + leaves + stores + positions);
   if (!t)
     return FL_ENOMEM;
   fl_leaf *to = (fl_leaf *)(void *)(t + 1);
   fl_store *store = (fl_store *)(void *)((char *)to + leaves);
+  fl_position *position = (fl_position *)(void *)((char *)store + stores);
   memcpy(to, q->leaves, leaves);
   memcpy(store, q->stores, stores);
+  if (positions)
+    memcpy(position, q->positions, positions);
   t->next = NULL;
   memset(t->plan, 0, sizeof t->plan);
   t->body = NULL;
@@ -138,6 +153,8 @@ static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
                       .n_out = q->n_operands - q->n_in,
                       .leaves = to,
                       .stores = store,
+                      .n_positions = q->n_positions,
+                      .positions = position,
                       .plan = t->plan};
   memcpy(t->base.shape, q->shape, sizeof q->shape);
   t->base.hash = hash_tile(&t->base, q);
@@ -155,11 +172,13 @@ static void tile_free(fli_tile *t) {
 static bool same_tile(const fl_tile *a, const fl_tile *b) {
   size_t leaves = (size_t)a->body->n_in * sizeof(fl_leaf);
   size_t stores = (size_t)a->n_stores * sizeof(fl_store);
+  size_t positions = (size_t)a->n_positions * sizeof(fl_position);
   return a->hash == b->hash && a->n_dims == b->n_dims &&
          a->n_inner == b->n_inner && a->n_stores == b->n_stores &&
-         a->body->n_in == b->body->n_in &&
+         a->n_positions == b->n_positions && a->body->n_in == b->body->n_in &&
          memcmp(a->leaves, b->leaves, leaves) == 0 &&
-         memcmp(a->stores, b->stores, stores) == 0;
+         memcmp(a->stores, b->stores, stores) == 0 &&
+         memcmp(a->positions, b->positions, positions) == 0;
 }
 
 fl_status fli_tile_intern(fl_runtime *rt, const fli_tile_request *q,

@@ -6,7 +6,7 @@
 #include "expr.h"
 
 /* The inputs of the graph are the leaves, in their order. Sources and masks of
- * leaves and values of stores are positions in `out`. */
+ * leaves and values of stores and positions are places in `out`. */
 typedef struct fli_tile_request {
   const fli_graph *graph;
   int n_out, n_stores, n_in, n_operands; /* n_in inputs, then outputs */
@@ -15,6 +15,8 @@ typedef struct fli_tile_request {
   const fl_dtype *operand_dtype;
   const fl_leaf *leaves;
   const fl_store *stores;
+  int n_positions;
+  const fl_position *positions;
   int n_dims, n_inner;
   int64_t shape[FL_TILE_DIMS];
   bool separate; /* products are rounded before they are added */

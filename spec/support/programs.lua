@@ -87,6 +87,58 @@ local smooth = {
   function(p) p:drop() end,
 }
 
+-- Reads and sums at positions, several of which may be the same.
+local indexed = {
+  function(p, a) p:add(a:index_select(1, p:positions(p.rows, p.rows)) * 0.5 + a) end,
+  function(p, a, b) p:add((a:tanh():index_select(2, p:positions(p.columns, p.columns)) + b)) end,
+  function(p, a) p:add(a:gather(1, p:positions(p.rows, p.rows, p.columns)) * p:number()) end,
+  function(p, a, b) p:add(a - (b * 2):gather(2, p:positions(p.columns, p.rows, p.columns))) end,
+  function(p, a)
+    local at = p:positions(p.columns, p.rows, 1)
+    p:add(a * (a * 0.5):log_softmax(2):gather(2, at))
+  end,
+  function(p, a) p:add(a:t():index_select(2, p:positions(p.rows, p.rows)):t() + a) end,
+  function(p, a)
+    local at = p:positions(p.rows, p.rows):clamp(1, p.rows)
+    p:add(flare.embedding(a:tanh(), at) + a:mean(1, {keepdim = true}))
+  end,
+  function(p, a, b)
+    local at = p:positions(p.rows, p.rows)
+    p:add((a:index_select(1, at) * b):reshape(p.rows, 1, p.columns):sum(2) * 0.5)
+  end,
+  function(p, a, b)
+    local y = p:zeros():index_add(1, p:positions(p.rows, p.rows), a * b)
+    p:add(y:tanh() + a)
+  end,
+  function(p, a, b)
+    local by = p:draw(2)
+    local at = p:positions(by == 1 and p.rows or p.columns, p.rows, p.columns)
+    p:add((a * 0.5):scatter_add(by, at, (b + 1):tanh()))
+  end,
+  function(p, a) -- a softmax of segments
+    local of = p:positions(3, p.rows)
+    local e = (a * 0.1):tanh():exp()
+    local total = flare.zeros({3, p.columns}, {device = a.device}):index_add(1, of, e)
+    p:add(e / (total:index_select(1, of) + 1e-6))
+  end,
+  function(p, a, b)
+    local at = p:positions(p.rows, p.rows)
+    local y = a:index_select(1, at) + b
+    if not p.grad then a:mul_(0.5) end
+    p:add(y * 0.5 + a)
+  end,
+  function(p, a, b)
+    if not p.grad then a:index_add_(1, p:positions(p.rows, p.rows), (b * 0.1):tanh()) end
+  end,
+  function(p, a, b)
+    if p.grad then return end
+    local at = p:positions(p.rows, 2)
+    a:narrow(1, 2, 2):copy_(b:index_select(1, at) * 0.5)
+  end,
+}
+table.move(indexed, 1, #indexed, #steps + 1, steps)
+table.move(indexed, 1, #indexed, #smooth + 1, smooth)
+
 -- What Lua and autograd may do beside the operators.
 local wild = {
   function(p, a) p:escape(a * p:number()) end,
@@ -149,6 +201,18 @@ function program:draw(n) -- of a stream of its own: Lua's is not touched
 end
 function program:one(list) return list[self:draw(#list)] end
 function program:number() return (self:draw(64) - 32) / 16 * self.scale end
+function program:zeros() return flare.zeros_like(self.values[1]) end
+-- A tensor of positions up to `most`, some of them counted from the end.
+function program:positions(most, rows, columns)
+  local device, list = self.values[1].device, {}
+  for k = 1, rows * (columns or 1) do
+    local at = self:draw(most)
+    list[k] = self:draw(8) == 1 and at - most - 1 or at
+  end
+  local dtype = self:draw(3) == 1 and "i32" or "i64"
+  local t = flare.tensor(list, {dtype = dtype, device = device})
+  return columns and t:view(rows, columns) or t
+end
 function program:value() return self.values[self:draw(#self.values)] end
 function program:drop() table.remove(self.values, self:draw(#self.values - 1)) end
 function program:add(t)

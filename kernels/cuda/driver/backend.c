@@ -4,6 +4,8 @@
 #include "backend.h"
 #include "autotune.h"
 
+#include "../../../runtime/tile.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -575,8 +577,14 @@ static fl_status backend_launch(fl_backend *b, fl_kernel k,
     return FL_EDEVICE;
   l.stream = s;
   l.handle = s->handle;
-  fl_status status =
-      flc_name_launch(s, &(flc_name){l.seq, l.op, l.base, false});
+  fl_status status = FL_OK;
+  for (int i = 0; l.tile && i < l.tile->n_positions && status == FL_OK; i++) {
+    const fl_position *x = &l.tile->positions[i];
+    status = flc_name_launch(
+        s, &(flc_name){fl_position_seq(&l, i), x->op, x->base, false});
+  }
+  if (status == FL_OK)
+    status = flc_name_launch(s, &(flc_name){l.seq, l.op, l.base, false});
   if (status == FL_OK)
     status = flc_enter(s->device, &before);
   if (status)
