@@ -161,6 +161,9 @@ local parts = {
     {"holders", "flare.memory.%s(device)",
      "The lines of the script whose tensors hold the most memory, as text."},
   },
+  ["io.pt"] = {
+    {"None", "io.pt.%s", "What Python's None becomes in the tables that io.pt.load returns."},
+  },
   ["nn.init"] = {
     {"zeros ones", "nn.init.%s_(x)", "Writes zeros, or ones, into x."},
     {"constant", "nn.init.%s_(x, {value = 0})", "Writes one value."},
