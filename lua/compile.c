@@ -85,8 +85,8 @@ static int run(lua_State *L) {
 }
 
 /* compiled(f, exact, first, check, graphs, chunk, memory): the compiled
- * function, and the userdata that stats() takes. chunk: see fl_compiled_chunk;
- * -1: never. */
+ * function, and the userdata that stats() takes. first: "again" for what tests
+ * compute again; chunk: see fl_compiled_chunk; -1: never. */
 static int new_compiled(lua_State *L) {
   fl_lua *st = fll_enter(L);
   lua_Integer chunk = luaL_optinteger(L, 6, 0);
@@ -94,6 +94,7 @@ static int new_compiled(lua_State *L) {
   lua_settop(L, 5);
   unsigned flags = (lua_toboolean(L, 2) ? FL_COMPILED_EXACT : 0u) |
                    (lua_toboolean(L, 3) ? FL_COMPILED_FIRST : 0u) |
+                   (lua_isstring(L, 3) ? FL_COMPILED_AGAIN : 0u) |
                    (lua_toboolean(L, 4) ? FL_COMPILED_CHECK : 0u) |
                    (lua_toboolean(L, 5) ? 0u : FL_COMPILED_NO_GRAPHS);
   lua_settop(L, 2);

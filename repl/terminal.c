@@ -56,9 +56,10 @@ static void restore(void) {
   if (!term.raw)
     return;
   term.raw = 0;
+  tcsetattr(0, TCSADRAIN, &term.before);
+  /* a program at the terminal may answer to this, and is then understood */
   ssize_t written = write(1, paste_off, sizeof paste_off - 1);
   (void)written;
-  tcsetattr(0, TCSADRAIN, &term.before);
 }
 
 static void on_fatal(int number) {

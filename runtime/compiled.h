@@ -14,16 +14,16 @@ extern "C" {
 #endif
 
 typedef struct fl_compiled fl_compiled;
-enum {                           /* how it compiles */
-       FL_COMPILED_EXACT = 1,    /* elementwise results are bit for bit those of
-                                    calls at once */
-       FL_COMPILED_FIRST = 2,    /* for tests: makes plans for launches that it
-                                    sees for the first time, keeps to plans, and
-                                    computes again whatever lowers the peak */
-       FL_COMPILED_CHECK = 4,    /* runs without the plan as well, and returns
-                                    FL_EFAULT where results differ by more than
-                                    rounding; keeps to plans */
-       FL_COMPILED_NO_GRAPHS = 8 /* plans launch their kernels one by one */
+enum {                        /* how it compiles */
+       FL_COMPILED_EXACT = 1, /* elementwise results are bit for bit those of
+                                 calls at once */
+       FL_COMPILED_FIRST = 2, /* for tests: makes plans for launches that it
+                                 sees first, and keeps to plans */
+       FL_COMPILED_CHECK = 4, /* runs without the plan as well, and returns
+                                 FL_EFAULT where results differ by more than
+                                 rounding; keeps to plans */
+       FL_COMPILED_NO_GRAPHS = 8, /* plans launch their kernels one by one */
+       FL_COMPILED_AGAIN = 16 /* for tests: computes again whatever it can */
 };
 /* `flags`: FL_COMPILED_... To be freed by the caller, before or after the
  * runtime is closed; freed between begin and end, it ends. */

@@ -37,7 +37,7 @@ for _, device in ipairs(rows.devices) do
         local losses, parameters, peak = trained(device, name, function(f) return f end)
         local got, others, less = trained(device, name, function(f)
           local run
-          run, object = flare.core.compiled(f, false, true, false, false, 0)
+          run, object = flare.core.compiled(f, false, "again", false, false, 0)
           return run
         end)
         for k = 1, 4 do
@@ -55,7 +55,8 @@ for _, device in ipairs(rows.devices) do
     it("are few by default, where a step hardly reads and writes more", function()
       local f = flare.compile(steps.gpt(device).step, {graphs = false})
       for _ = 1, 3 do f() end
-      local all, object = flare.core.compiled(steps.gpt(device).step, false, true, false, false, 0)
+      local step = steps.gpt(device).step
+      local all, object = flare.core.compiled(step, false, "again", false, false, 0)
       for _ = 1, 2 do all() end -- the first one makes the state of the optimizer
       local few, most = flare.compile_stats(f), flare.core.compiled_stats(object)
       assert.is_true(few.repeats > 0 and few.repeats < most.repeats)
@@ -74,7 +75,7 @@ for _, device in ipairs(rows.devices) do
         return z:matmul(y), y:t():matmul(z)
       end
       local a, b = x:clone(), x:clone()
-      local f = flare.core.compiled(body, true, true, false, false, 0)
+      local f = flare.core.compiled(body, true, "again", false, false, 0)
       for _ = 1, 3 do
         local want, got = {body(a)}, {f(b)}
         for k = 1, 2 do assert.is_true(want[k]:eq(got[k]):all():item()) end

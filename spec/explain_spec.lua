@@ -121,7 +121,7 @@ describe("an explanation", function()
       return x + 1
     end, flare.ones(2))
     local page = assert(io.open "docs/compile.md"):read "a"
-    assert.equal(tonumber(page:match "f runs (%d+) times"), calls)
+    assert.equal(tonumber(page:match "calls f (%d+) times"), calls)
   end)
 
   it("refuses what it cannot run", function()

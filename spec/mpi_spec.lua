@@ -128,7 +128,8 @@ describe("the MPI engine", function()
   try("is found where the program is, and asked for by name where it is not", function()
     local folder = launch.folder ""
     launch.shell(folder, "mkdir -p a/bin b/bin a/lib/lua/5.4/flare\n"
-      .. "B=$(dirname $F); for d in a/bin b/bin; do cp $F $B/libflare.so.0 $d; done\n"
+      .. "B=$(dirname $F)\n"
+      .. "for d in a/bin b/bin; do cp $F $B/libflare.so.0 $B/libflarelua.so.0 $d; done\n"
       .. "cp $B/lua/flare/mpi.so a/lib/lua/5.4/flare")
     local status, out = run(2, "dist.barrier() print 'well'", nil, folder .. "/a/bin/flare")
     assert.equal(0, status, out)

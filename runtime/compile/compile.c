@@ -433,6 +433,7 @@ fl_status fl_compiled_new(fl_runtime *rt, unsigned flags, fl_compiled **out) {
   c->first = flags & FL_COMPILED_FIRST;
   c->check = flags & FL_COMPILED_CHECK;
   c->no_graphs = flags & FL_COMPILED_NO_GRAPHS;
+  c->again = flags & FL_COMPILED_AGAIN;
   *out = c;
   return FL_OK;
 }

@@ -106,7 +106,7 @@ typedef struct fli_plan {
 struct fl_compiled {
   fl_runtime *rt;
   fli_window *window; /* that it has opened */
-  bool exact, first, check, no_graphs;
+  bool exact, first, check, no_graphs, again;
   size_t chunk;    /* bytes of a chunk; 0: as is best for the device,
                       SIZE_MAX: nothing runs in chunks */
   size_t memory;   /* cap of what is in memory; 0: none */

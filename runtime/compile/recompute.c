@@ -298,7 +298,7 @@ static fl_status choose_free(choosing *q, bool *launches) {
     size_t before = q->p->peak;
     uint64_t traffic = first + first / (k ? CHEAP : FREE);
     again level = k == 0 ? AGAIN_FUSED : AGAIN_CHEAP;
-    if (q->c->first) {
+    if (q->c->again) {
       traffic = UINT64_MAX;
       level = (again)k;
     }
@@ -457,7 +457,7 @@ static fl_status choose(choosing *q, bool *launches) {
   q->p->room = room;
   if (q->c->memory && q->p->peak > room)
     return choose_cap(q, room, launches);
-  if (q->p->peak < LEAST && !q->c->first)
+  if (q->p->peak < LEAST && !q->c->again)
     return FL_OK;
   fl_status s = choose_free(q, launches);
   if (s == FL_OK || s == FL_ENOMEM)

@@ -315,7 +315,7 @@ function M.check(device, count, exact, o)
     local shape = {3 + seed % 5, 4 + seed % 7}
     local usual = draw_inputs(shape, device)
     local other = draw_inputs({shape[1] + 1, shape[2] + 2}, device)
-    local compiled = o.again and flare.core.compiled(run, exact, true, false, true, 0)
+    local compiled = o.again and flare.core.compiled(run, exact, "again", false, true, 0)
       or flare.compile(run, {exact = exact})
     local list = exact and steps or smooth
     local worlds = {}
