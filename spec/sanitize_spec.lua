@@ -24,7 +24,8 @@ describe("with the sanitizers", function()
   for _, name in ipairs{"lua/errors", "lua/ownership", "lua/file", "files", "faults", "fuzz",
                         "allocation", "cuda_launches"} do
     it(name .. "_spec is clean", function()
-      local log = tree.output(("FLARE_SPEC_CHIPS='8.6 9.0' FLARE_BUILD='%s' FLARE_PROGRAM='%s/flare' "
+      local log = tree.output(("FLARE_SPEC_CHIPS='8.6 9.0' "
+        .. "FLARE_BUILD='%s' FLARE_PROGRAM='%s/flare' "
         .. "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 "
         .. "UBSAN_OPTIONS=print_stacktrace=1 '%s/flare' $(command -v busted) -o TAP "
         .. "spec/%s_spec.lua 2>&1; echo status $?"):format(folder, folder, folder, name))
