@@ -79,7 +79,7 @@ function M.open(calm, locals)
   return M.traced
 end
 
---- Puts a value in the place of another in the variables of the prompt.
+--- Replaces a value in all variables of the prompt that hold it.
 function M.replace(old, new)
   for name, value in pairs(_G) do
     if rawequal(value, old) then rawset(_G, name, new) end
