@@ -24,7 +24,13 @@
  * gives, as index tensors have them. Position k counts as dim n_dims + k of the
  * forms. A bad position is reported as the kernel of its row would, and reads
  * and writes nothing that matters. What is written through positions is added
- * to what lies there, in any order. */
+ * to what lies there, in any order.
+ *
+ * A sum store sums over the dims that its form leaves out, in the same order
+ * every time: a column sum beside rows. Of the inner dims it leaves out all or
+ * none, and all sum stores of a tile leave out the same others. Its value is
+ * F32 or F64 and is summed at least in that, once for each element of the nest
+ * or, of a value that does not vary with the inner dims, once for each row. */
 #ifndef FL_TILE_H
 #define FL_TILE_H
 
@@ -76,14 +82,26 @@ typedef struct fl_leaf {
   fl_form at;     /* elements of the operand's dtype, from its view's data */
 } fl_leaf;
 
+typedef enum fl_storing {
+  FL_STORE_SET,
+  FL_STORE_ADD,     /* it is added; `at` goes along a position */
+  FL_STORE_SUM,     /* it is summed over dims that `at` leaves out */
+  FL_STORE_SUM_ROWS /* it is summed over such rows, once for each */
+} fl_storing;
+
 /* Element `at` of operand out[operand] becomes result `value` of the body. One
  * that does not vary with the inner dims is stored once a row: the coefficients
  * of `at` are 0 there. */
 typedef struct fl_store {
   int16_t operand, value;
   fl_form at;
-  int64_t add; /* 1: it is added; `at` goes along a position */
+  int32_t add;   /* fl_storing */
+  int32_t round; /* SUM: the sum is rounded to this dtype first, if it is
+                    F16 or BF16 */
 } fl_store;
+static inline bool fl_store_sums(const fl_store *x) {
+  return x->add >= FL_STORE_SUM;
+}
 
 /* Whose block: the host's kernel's, also of devices that it stands for, and
  * that of a device with kernels of its own. */

@@ -3,6 +3,7 @@
 #include "tile_plan.h"
 
 #include "move.h"
+#include "tile_columns.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ typedef struct nest { /* one launch, the same for all threads */
   int64_t out_size[FL_TILE_STORES];
   int phase; /* in segments: which one runs */
   fl_nest_fault *fault;
+  const fl_nest_columns *columns;
   fl_acc *partials; /* of every chunk and segment: n_acc * width */
 } nest;
 
@@ -29,8 +31,9 @@ typedef struct nest_run { /* a thread's place in it */
   int64_t count[4]; /* elements of what varies with P, Q, both */
   int64_t done;     /* elements of the chunk before it */
   const void *value[2 * FL_PROGRAM_VALUES];
-  fl_acc *acc; /* n_acc * width */
-  char *part;  /* sums of columns in their own type, not in acc yet */
+  fl_acc *acc;   /* n_acc * width */
+  double *cells; /* of column sums */
+  char *part;    /* sums of columns in their own type, not in acc yet */
   int64_t parted[FL_TILE_LEAVES]; /* rows in them */
   char *slots, *rows, *spare, *kept;
   size_t kept_room; /* elements that are kept of a value */
@@ -203,6 +206,12 @@ static void store_block(nest_run *r, const fl_nest_step *s) {
   else if (vary != s->vary) {
     spread_block(pn, qn, vary, s->size, r->spare, from);
     from = r->spare;
+  }
+  if (fl_store_sums(&e->t->stores[s->what])) {
+    FL_CPU(columns_add)
+    (pn, qn, type, r->cells + e->columns->first[s->what] + nest_offset(r, x),
+     x->p, x->q, from, pitch ? pitch : qn * (int64_t)s->size);
+    return;
   }
   if (e->t->stores[s->what].add) {
     fl_nest_along along = nest_along(r, x);
@@ -597,12 +606,14 @@ static int64_t chunk_grain(const nest *e) {
   return grain > 1 ? grain : 1;
 }
 
-static void whole_chunks(void *context, int64_t begin, int64_t end) {
-  const nest *e = context;
+/* `cells`: of the piece that the chunks belong to, or NULL. */
+static void run_chunks(const nest *e, double *cells, int64_t begin,
+                       int64_t end) {
   nest_run r;
   char cache[e->n->cache + 64];
   uint64_t begun = clock_cycles();
   nest_start(&r, e, cache + (-(uintptr_t)cache & 63));
+  r.cells = cells;
   for (int64_t chunk = begin; chunk < end; chunk++) {
     seek_chunk(&r, chunk);
     for (int phase = 0; phase < e->n->phases; phase++) {
@@ -614,6 +625,21 @@ static void whole_chunks(void *context, int64_t begin, int64_t end) {
     run_last(&r);
   }
   note_cycles(e, begun, end - begin);
+}
+
+static void whole_chunks(void *context, int64_t begin, int64_t end) {
+  run_chunks(context, ((const nest *)context)->columns->cells, begin, end);
+}
+
+static void some_pieces(void *context, int64_t begin, int64_t end) {
+  const nest *e = context;
+  const fl_nest_columns *x = e->columns;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t from = e->n->chunks * i / x->pieces,
+            to = e->n->chunks * (i + 1) / x->pieces;
+    if (from < to)
+      run_chunks(e, x->cells + i * x->n, from, to);
+  }
 }
 
 /* --- chunks in segments, phase by phase --- */
@@ -697,59 +723,25 @@ static fl_status in_segments(nest *e) {
 
 /* --- the kernel --- */
 
-/* Which leaves lie where a store writes: in the same memory, by equal forms. */
-static void find_over(const fl_launch *l, uint64_t *over) {
-  const fl_tile *t = l->tile;
-  for (int k = 0; k < t->n_stores; k++) {
-    const fl_view *to = &l->out[t->stores[k].operand];
-    over[k] = 0;
-    for (int x = 0; x < t->body->n_in; x++)
-      if (t->leaves[x].kind == FL_LEAF_LOAD &&
-          l->in[t->leaves[x].operand].data == to->data)
-        over[k] |= (uint64_t)1 << x;
-  }
-}
-
-static bool parts_fit(const fl_nest_parts *x, const fl_tile *t,
-                      const uint64_t *over) {
-  return x && memcmp(x->over, over, (size_t)t->n_stores * sizeof *over) == 0;
-}
-
-/* The plans that the tile has, or else new ones, which become the tile's if it
- * has none; `own`: the caller frees them. */
-static fl_status find_parts(const fl_launch *l, fl_nest_parts **parts,
-                            bool *own) {
-  const fl_tile *t = l->tile;
-  uint64_t over[FL_TILE_STORES];
-  void *none = NULL;
-  find_over(l, over);
-  *own = false;
-  *parts = __atomic_load_n(&t->plan[FL_TILE_HOST], __ATOMIC_ACQUIRE);
-  if (parts_fit(*parts, t, over))
-    return FL_OK;
-  fl_status s = FL_CPU(nest_parts)(l, over, parts);
-  *own = s == FL_OK && !__atomic_compare_exchange_n(
-                           &t->plan[FL_TILE_HOST], &none, *parts, false,
-                           __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-  return s;
-}
-
 static fl_status run_part(const fl_launch *l, const fl_tile *t,
-                          const fl_nest_plan *n) {
+                          const fl_nest_plan *n, const fl_nest_columns *x) {
   fl_nest_fault fault = {0};
-  nest e = {.l = l, .t = t, .p = t->body, .n = n, .fault = &fault};
+  nest e = {
+      .l = l, .t = t, .p = t->body, .n = n, .fault = &fault, .columns = x};
   bool sums = false;
   fl_status s = FL_OK;
   e.first = e.p->n_in + e.p->n_const;
   e.values = e.first + e.p->n_instr;
   for (int k = 0; k < t->n_stores; k++) {
     e.out_size[k] = (int64_t)fl_dtype_size(l->out[t->stores[k].operand].dtype);
-    sums = sums || t->stores[k].add;
+    sums = sums || t->stores[k].add == FL_STORE_ADD;
   }
   if (n->segments > 1)
     s = in_segments(&e);
   else if (sums) /* in the order of the positions, as the rows do */
     whole_chunks(&e, 0, n->chunks);
+  else if (x->cells)
+    fl_cpu_parallel(l, x->pieces, 1, some_pieces, &e);
   else
     fl_cpu_parallel(l, n->chunks, chunk_grain(&e), whole_chunks, &e);
   return s == FL_OK && fault.taken ? FL_CPU(nest_refused)(l, &fault) : s;
@@ -764,12 +756,17 @@ FL_KERNEL(tile) {
       return FL_OK;
   if (!t->n_stores)
     return FL_OK;
-  fl_status s = find_parts(l, &parts, &own);
+  fl_nest_columns columns = {0};
+  fl_status s = FL_CPU(nest_find_parts)(l, &parts, &own);
+  if (s == FL_OK && !l->probe)
+    s = FL_CPU(columns_begin)(l, &columns);
   for (int k = 0; s == FL_OK && !l->probe && k < parts->n; k++) {
     const char *at = (const char *)parts;
     s = run_part(l, parts->whole ? t : (const fl_tile *)(at + parts->tile[k]),
-                 (const fl_nest_plan *)(at + parts->plan[k]));
+                 (const fl_nest_plan *)(at + parts->plan[k]), &columns);
   }
+  if (s == FL_OK && !l->probe)
+    FL_CPU(columns_end)(l, &columns);
   if (own)
     free(parts);
   return s;

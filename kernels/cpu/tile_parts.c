@@ -224,8 +224,8 @@ static fl_status add_part(making *m, int k, fl_nest_parts **block,
   return FL_OK;
 }
 
-fl_status FL_CPU(nest_parts)(const fl_launch *l, const uint64_t *over,
-                             fl_nest_parts **parts) {
+static fl_status make_parts(const fl_launch *l, const uint64_t *over,
+                            fl_nest_parts **parts) {
   const fl_tile *t = l->tile;
   making *m = malloc(sizeof *m);
   size_t bytes = (sizeof(fl_nest_parts) + 63) / 64 * 64;
@@ -253,5 +253,42 @@ fl_status FL_CPU(nest_parts)(const fl_launch *l, const uint64_t *over,
     *parts = NULL;
   }
   free(m);
+  return s;
+}
+
+/* --- the tile's own --- */
+
+/* Which leaves lie where a store writes: in the same memory, by equal forms. */
+static void find_over(const fl_launch *l, uint64_t *over) {
+  const fl_tile *t = l->tile;
+  for (int k = 0; k < t->n_stores; k++) {
+    const fl_view *to = &l->out[t->stores[k].operand];
+    over[k] = 0;
+    for (int x = 0; x < t->body->n_in; x++)
+      if (t->leaves[x].kind == FL_LEAF_LOAD &&
+          l->in[t->leaves[x].operand].data == to->data)
+        over[k] |= (uint64_t)1 << x;
+  }
+}
+
+static bool parts_fit(const fl_nest_parts *x, const fl_tile *t,
+                      const uint64_t *over) {
+  return x && memcmp(x->over, over, (size_t)t->n_stores * sizeof *over) == 0;
+}
+
+fl_status FL_CPU(nest_find_parts)(const fl_launch *l, fl_nest_parts **parts,
+                                  bool *own) {
+  const fl_tile *t = l->tile;
+  uint64_t over[FL_TILE_STORES];
+  void *none = NULL;
+  find_over(l, over);
+  *own = false;
+  *parts = __atomic_load_n(&t->plan[FL_TILE_HOST], __ATOMIC_ACQUIRE);
+  if (parts_fit(*parts, t, over))
+    return FL_OK;
+  fl_status s = make_parts(l, over, parts);
+  *own = s == FL_OK && !__atomic_compare_exchange_n(
+                           &t->plan[FL_TILE_HOST], &none, *parts, false,
+                           __ATOMIC_RELEASE, __ATOMIC_RELAXED);
   return s;
 }

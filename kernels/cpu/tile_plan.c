@@ -383,11 +383,12 @@ static int phase_of_store(const maker *m, int k) {
   int count = along_values(m, &n->store[k], along);
   for (int i = 0; i < count; i++)
     vary |= n->vary[along[i]];
-  if (m->t->stores[k].add && !n->inner)
+  int add = m->t->stores[k].add;
+  if ((add && !n->inner) || add == FL_STORE_SUM)
     return n->phases - 1; /* once for each element */
   if (!(vary & FL_VARY_INNER))
     return -1;
-  if (m->t->stores[k].add)
+  if (add)
     return n->phases - 1;
   return n->over[k] ? n->phases - 1 : n->phase[v];
 }

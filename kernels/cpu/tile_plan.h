@@ -131,8 +131,10 @@ typedef struct fl_nest_parts {
   uint64_t over[FL_TILE_STORES]; /* leaves that lie where it writes */
   size_t tile[FL_NEST_PARTS], plan[FL_NEST_PARTS]; /* bytes from here */
 } fl_nest_parts;
-fl_status FL_CPU(nest_parts)(const fl_launch *l, const uint64_t *over,
-                             fl_nest_parts **parts);
+/* The plans that the tile has, or else new ones, which become the tile's if it
+ * has none; `own`: the caller frees them. */
+fl_status FL_CPU(nest_find_parts)(const fl_launch *l, fl_nest_parts **parts,
+                                  bool *own);
 
 /* --- tile_reduce.c: accumulators are double, or int64_t for integers --- */
 

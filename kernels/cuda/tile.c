@@ -672,7 +672,7 @@ static void visit_sample(flc_visitor *v, int64_t rows, int64_t reduced,
   fl_form at = {.coef = {columns ? 1 : reduced, columns ? rows : 1}};
   fl_leaf leaves[] = {{FL_LEAF_LOAD, 0, 0, -1, -1, at},
                       {FL_LEAF_REDUCE, FL_REDUCE_SUM, -1, 0, -1, {0, {0}}}};
-  fl_store stores[] = {{0, 1, {0, {1}}, 0}, {1, 2, at, 0}};
+  fl_store stores[] = {{0, 1, {0, {1}}, 0, 0}, {1, 2, at, 0, 0}};
   fl_tile t = {.body = &body,
                .n_dims = 2,
                .n_inner = 1,

@@ -106,7 +106,7 @@ static uint64_t hash_tile(const fl_tile *t, const fli_tile_request *q) {
     const fl_store *x = &t->stores[k];
     h = tile_mix(h, (uint64_t)(uint16_t)x->operand |
                         (uint64_t)(uint16_t)x->value << 16 |
-                        (uint64_t)x->add << 32);
+                        (uint64_t)x->add << 32 | (uint64_t)x->round << 40);
     h = hash_form(&x->at, n_coefs, h);
   }
   for (int k = 0; k < t->n_positions; k++) { /* but for the launch */

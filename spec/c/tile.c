@@ -387,13 +387,42 @@ static char *random_bytes(const memory *m, bool wild) {
   return bytes;
 }
 
-static void fill_expected(const reference *r, int run, expected **want) {
+static double round_to(int dtype, double v) {
+  return dtype == FL_BF16 ? (double)fl_from_bf16(fl_to_bf16((float)v)) : v;
+}
+
+static void sum_expected(reference *r, int run, const fl_store *x,
+                         expected *want) {
+  const fl_tile *t = r->t;
+  int v = t->body->out[x->value];
+  fl_dtype type = fl_program_type(t->body, v);
+  int64_t n = r->s->to[x->operand].n;
+  double *size = calloc((size_t)n, sizeof *size);
+  for (int64_t e = 0; e < r->n; e += x->add == FL_STORE_SUM ? 1 : r->group) {
+    int64_t at = place_of(t, &x->at, e);
+    CHECK(at >= 0 && at < n);
+    want[at].v[run].f += r->value[v][e].f;
+    want[at].written = true;
+    size[at] += fabs(r->value[v][e].f);
+  }
+  for (int64_t at = 0; at < n; at++)
+    if (want[at].written)
+      want[at].v[run].f =
+          round_to(x->round, disturb(r, type, want[at].v[run].f, size[at]));
+  free(size);
+}
+
+static void fill_expected(reference *r, int run, expected **want) {
   const fl_tile *t = r->t;
   fl_tile_facts facts;
   fl_tile_find(t, &facts);
   for (int k = 0; k < t->n_stores; k++) {
     const fl_store *x = &t->stores[k];
     int v = t->body->out[x->value];
+    if (fl_store_sums(x)) {
+      sum_expected(r, run, x, want[x->operand]);
+      continue;
+    }
     int64_t step = facts.inner[v] ? 1 : r->group;
     for (int64_t e = 0; e < r->n; e += step) {
       int64_t at = place_of(t, &x->at, e);

@@ -493,6 +493,39 @@ static void add_store(sample *s, const known *k) {
     s->q.n_stores++;
 }
 
+/* Sums over some dims of the rows, and over all inner dims or none. */
+static void add_sums(sample *s) {
+  int n = s->q.n_dims, outer = n - s->q.n_inner;
+  unsigned row = (1u << outer) - 1, inner = ((1u << n) - 1) & ~row,
+           kept = chance(60) ? 0 : (unsigned)next_random() & row;
+  for (int64_t more = 1 + below(3); more > 0; more--) {
+    fl_store *x = &s->stores[s->q.n_stores];
+    const known *k = pick(s, is_float);
+    if (!k || s->q.n_stores == 8 || s->q.n_out == FL_TILE_OUT)
+      return;
+    fl_dtype d = k->dtype;
+    k = k->exact ? k : tamed(s, &s->k[k - s->k], FLI_OP_tanh);
+    if (k->dtype != FL_F32 && k->dtype != FL_F64)
+      continue;
+    d = k->dtype;
+    bool rows = s->q.n_inner && !k->inner && chance(70);
+    x->add = rows ? FL_STORE_SUM_ROWS : FL_STORE_SUM;
+    x->round = d == FL_F32 && chance(20) ? FL_BF16 : d;
+    fl_dtype to = chance(20) ? FL_F16 : chance(20) ? FL_BF16 : d;
+    int64_t room = random_form(s, !rows && chance(70) ? kept | inner : kept,
+                               s->q.shape, true, &x->at);
+    int operand = s->q.n_operands++ - s->q.n_in;
+    s->to[operand] = (memory){to, room, false, -1};
+    x->operand = (int16_t)operand;
+    x->value = (int16_t)out_of(s, k->v, d);
+    if (x->value < 0) {
+      s->q.n_operands--;
+      return;
+    }
+    s->q.n_stores++;
+  }
+}
+
 /* --- all of it --- */
 
 static void random_shape(sample *s) {
@@ -542,6 +575,8 @@ static void random_sample(sample *s, fl_runtime *rt) {
   add_store(s, &s->k[s->n - 1]);
   for (int64_t more = below(4); more > 0; more--)
     add_store(s, &s->k[below(s->n)]);
+  if (chance(30))
+    add_sums(s);
   for (int k = 0; k < s->q.n_operands; k++)
     s->dtypes[k] = k < s->q.n_in ? s->in[k].dtype : s->to[k - s->q.n_in].dtype;
   s->q.graph = &s->g;
