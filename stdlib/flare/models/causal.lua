@@ -37,16 +37,18 @@ end
 -- @param o `ids`, a list of token ids, or a list of such lists, which may differ in length;
 --   `max_tokens = 128`; `temperature`, 0 takes the likeliest token; `top_k`, `top_p`, `min_p`
 --   leave out unlikely tokens; `repetition_penalty`, `presence_penalty`, `frequency_penalty`;
---   `stop`, a list of ids or of lists of ids that end a text, besides the model's end tokens;
---   `ignore_eos`; `seed`; `logprobs`, true or how many likely alternatives to return as well;
---   `on_token(id, b, logprob)`, called with each token of text b, which ends the text if it returns
---   false; `cache`, a models.Cache, whose tokens are not computed again where texts begin with
---   them; `inputs`, what a model with an encoder listens to or reads, one for each text;
---   `beams`, how many continuations a beam search compares, and `length_penalty = 1`, the power of
---   its length that the score of a text is divided by: the result has a `score` then; `draft`, a
+--   `stop`, a list of what ends a text besides the model's end tokens: ids, lists of ids and, with
+--   a `tokenizer`, strings; `prompt`, texts in place of ids, and `on_text(piece, b)`, called with
+--   whole characters, need the tokenizer, too, and the result has a `text` then; `ignore_eos`;
+--   `seed`; `logprobs`, true or how many likely alternatives to return as well; `on_token(id, b,
+--   logprob)`, called with each token of text b, which ends the text if it returns false; `cache`,
+--   a models.Cache or models.Pages, whose tokens are not computed again where texts begin with
+--   them; `inputs`, what a model with an encoder listens to or reads, one for each text; `beams`,
+--   how many continuations a beam search compares, and `length_penalty = 1`, the power of its
+--   length that the score of a text is divided by: the result has a `score` then; `draft`, a
 --   smaller model that proposes `draft_tokens = 4` at a time (speculative decoding). Without
---   options of sampling those of the folder's generation_config.json apply, or the
---   likeliest token is taken.
+--   options of sampling those of the folder's generation_config.json apply, or the likeliest token
+--   is taken.
 -- @return {ids =, reason = "stop", "length" or "cancelled", logprobs =, top =}, or a list of these
 --   for a list of texts
 function Causal:generate(o)

@@ -4,63 +4,15 @@ local compile = require "flare.compile"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
+local request = require "flare.models.request"
 local sample = require "flare.models.sample"
 local Cache = require "flare.models.cache"
+local Pages = require "flare.models.pages"
+local Writer = require "flare.models.writer"
 
 local M = {}
 
 local WHERE = "generate"
-
--- A list of lists of ids, and whether a single text was given.
-local function texts_of(ids)
-  if core.is_tensor(ids) then
-    if ids:dim() == 1 then return {ids:totable()}, true end
-    if ids:dim() ~= 2 then fail("generate: ids must be (time) or (batch, time)") end
-    return ids:totable(), false
-  end
-  if type(ids) ~= "table" then
-    fail("generate: ids must be a list of token ids, a list of such lists or a tensor, got %s",
-         options.kind(ids))
-  end
-  if type(ids[1]) == "table" then return ids, false end
-  return {ids}, true
-end
-
-local function check_texts(texts, vocabulary)
-  for b, text in ipairs(texts) do
-    if type(text) ~= "table" or #text == 0 then
-      fail("generate: text %d has no ids; begin with the model's bos_token_id", b)
-    end
-    for k, id in ipairs(text) do
-      if math.type(id) ~= "integer" or id < 0 or vocabulary and id >= vocabulary then
-        fail("generate: id %d of text %d is %s; ids count from 0 to %s", k, b, tostring(id),
-             vocabulary and tostring(vocabulary - 1) or "the vocabulary's size")
-      end
-    end
-  end
-end
-
--- The tokens that end a text, as a set, and the sequences of tokens that do.
-local function stops_of(model, o)
-  local set, sequences = {}, {}
-  if not o.ignore_eos then
-    local eos = model.generation and model.generation.eos_token_id or model.config.eos_token_id
-    for _, id in ipairs(type(eos) == "table" and eos or {eos or nil}) do set[id] = true end
-  end
-  if type(o.stop) ~= "table" then
-    fail("generate: stop is a list of ids and of lists of ids, got %s", options.kind(o.stop))
-  end
-  for _, stop in ipairs(o.stop) do
-    if math.type(stop) == "integer" then
-      set[stop] = true
-    elseif type(stop) == "table" and #stop > 0 then
-      sequences[#sequences + 1] = stop
-    else
-      fail("generate: stop has ids and lists of ids, got %s", options.kind(stop))
-    end
-  end
-  return set, sequences
-end
 
 local function ends_with(ids, sequence)
   if #ids < #sequence then return false end
@@ -68,59 +20,6 @@ local function ends_with(ids, sequence)
     if ids[#ids - #sequence + k] ~= sequence[k] then return false end
   end
   return true
-end
-
--- Options of sampling that the folder's generation_config.json has and the call does not.
-local function take_defaults(o, published)
-  local wants = o.temperature or o.top_k or o.top_p or o.min_p
-  if published and published.do_sample and not wants then
-    for _, name in ipairs{"temperature", "top_k", "top_p", "min_p"} do
-      if type(published[name]) == "number" then o[name] = published[name] end
-    end
-    if o.top_k == 0 then o.top_k = nil end
-    wants = true
-  end
-  if not o.temperature then o.temperature = wants and 1 or 0 end
-end
-
-local function check_draft(model, o)
-  local other = o.draft
-  if type(other) ~= "table" or not other.features or not other.logits then
-    fail("generate: draft is a smaller model of the same vocabulary, got %s", options.kind(other))
-  elseif other.config.vocab_size ~= model.config.vocab_size then
-    fail("generate: the draft has a vocabulary of %s, the model one of %s",
-         tostring(other.config.vocab_size), tostring(model.config.vocab_size))
-  end
-  options.count(WHERE, "draft_tokens", o.draft_tokens)
-  for name, excluded in pairs{logprobs = o.logprobs, beams = o.beams > 1, cache = o.cache,
-                              ["a penalty"] = sample.has_penalties(o)} do
-    if excluded then fail("generate: a draft excludes %s", name) end
-  end
-end
-
-local function options_of(model, given)
-  local none = options.none
-  local defaults = {ids = none, max_tokens = 128, stop = {}, ignore_eos = false, seed = none,
-    logprobs = none, on_token = none, cache = none, compile = none, inputs = none,
-    beams = 1, length_penalty = 1, draft = none, draft_tokens = 4}
-  for name, value in pairs(sample.defaults) do defaults[name] = value end
-  local o = options.check(WHERE, given, defaults)
-  take_defaults(o, model.generation)
-  sample.check(WHERE, o)
-  options.count(WHERE, "max_tokens", o.max_tokens)
-  options.count(WHERE, "beams", o.beams)
-  if o.beams > 1 then
-    for _, name in ipairs{"temperature", "on_token", "logprobs", "cache"} do
-      if given[name] and given[name] ~= 0 then
-        fail("generate: beams take the likeliest texts, which excludes %s", name)
-      end
-    end
-    o.temperature = 0
-  end
-  if o.draft then check_draft(model, o) end
-  if o.logprobs == true then o.logprobs = 0 end
-  if o.logprobs then options.count(WHERE, "logprobs", o.logprobs, 0) end
-  return o
 end
 
 -- What the texts continue: the model's encoder reads the inputs, and texts that were not given
@@ -212,6 +111,18 @@ function Run:choose(logits)
   return ids, logp:gather(2, ids, {base = 0}), values, places
 end
 
+-- Adds a token to the text that is decoded from it; the end of a text is not part of it.
+local function write(run, out, b, id)
+  local piece, stopped = "", false
+  if not run.set[id] then piece, stopped = out.writer:push(id) end
+  if stopped then out.reason = "stop" end
+  if out.reason and not stopped then piece = piece .. out.writer:finish() end
+  out.text = out.text .. piece
+  if piece ~= "" and run.o.on_text and run.o.on_text(piece, b) == false and not out.reason then
+    out.reason = "cancelled"
+  end
+end
+
 -- Notes one token of text b; true if the text ends with it.
 function Run:note(b, id, logp, top)
   local out, o = self.out[b], self.o
@@ -227,6 +138,8 @@ function Run:note(b, id, logp, top)
   if o.on_token and o.on_token(id, b, logp) == false and not out.reason then
     out.reason = "cancelled"
   end
+  if out.writer then write(self, out, b, id) end
+  if out.reason then out.writer = nil end
   return out.reason ~= nil
 end
 
@@ -320,35 +233,45 @@ local function start(model, o, texts)
          o.max_tokens, limit)
   end
   local cache = o.cache or Cache(#texts * o.beams, need, {block = o.compile and 64 or 1})
+  if getmetatable(cache) == Pages then cache = cache:texts(texts, o.beams) end
   if cache.batch ~= #texts * o.beams or cache.length < need then
     fail("generate: the cache is for %d texts of %d tokens, %d of %d are needed", cache.batch,
          cache.length, #texts, need)
   end
   local run = setmetatable({model = model, o = o, cache = cache, device = device, out = {}}, Run)
-  run.set, run.sequences = stops_of(model, o)
+  local strings
+  run.set, run.sequences, strings = request.stops(model, o)
+  if o.beams > 1 and #strings > 0 then
+    fail "generate: beams end at ids and lists of ids, not at strings"
+  end
   run.generator = o.seed and core.generator(o.seed, device) or nil
   for b = 1, #texts do
     run.out[b] = {ids = {}, logprobs = o.logprobs and {} or nil,
-                  top = o.logprobs and o.logprobs > 0 and {} or nil}
+                  top = o.logprobs and o.logprobs > 0 and {} or nil,
+                  text = o.tokenizer and "" or nil,
+                  writer = o.tokenizer and Writer(o.tokenizer, strings) or nil}
   end
   return run
 end
 
 -- What the cache holds afterwards; the last token of each text is not in it.
-local function remember(cache, texts, out)
-  cache.tokens = {}
-  for b, text in ipairs(texts) do
-    local all = table.move(text, 1, #text, 1, {})
-    cache.tokens[b] = table.move(out[b].ids, 1, #out[b].ids, #all + 1, all)
+local function remember(cache, texts, out, beams)
+  local tokens = {}
+  for b = 1, cache.batch do
+    local text = (b - 1) // beams + 1
+    tokens[b] = table.move(texts[text], 1, #texts[text], 1, {})
+    -- which beam a row has become is not known here
+    if beams == 1 then table.move(out[b].ids, 1, #out[b].ids, #texts[b] + 1, tokens[b]) end
   end
+  if cache.commit then cache:commit(tokens) else cache.tokens = tokens end
 end
 
 --- Continues texts; the method model:generate.
 function M.generate(model, given)
-  local o = options_of(model, given)
+  local o = request.options(model, given)
   local inputs = encode(model, o)
-  local texts, single = texts_of(o.ids)
-  check_texts(texts, model.config.vocab_size)
+  local texts, single = request.texts(o.ids)
+  request.check_texts(texts, model.config.vocab_size)
   local run, was = start(model, o, texts), model.training
   model:eval()
   local _ <close> = core.no_grad()
@@ -360,8 +283,9 @@ function M.generate(model, given)
   end
   local ok, problem = pcall(o.beams > 1 and search or o.draft and speculate or decode, run, texts)
   if was then model:train() end
+  if ok and o.cache then remember(run.cache, texts, run.out, o.beams) end
+  if run.cache ~= o.cache and o.cache then run.cache:close() end
   if not ok then error(problem, 0) end
-  if o.cache then remember(run.cache, texts, run.out) end
   if single then return run.out[1] end
   return run.out
 end

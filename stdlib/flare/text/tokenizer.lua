@@ -57,6 +57,47 @@ local function check_text(where, text)
   return text
 end
 
+-- What one id adds to a text: decoders treat the first and the last token otherwise, so the token
+-- is decoded between two others.
+local function bytes_between(self, id)
+  local token = self:token(id)
+  if not token then return "" end
+  local decode, probe = self.description.decode, self.probe
+  if not probe then
+    local word = "a"
+    for k = 0, self:size() - 1 do
+      local other = not self.added[k] and self:token(k)
+      if other and decode{other}:find "^%l+$" then
+        word = other
+        break
+      end
+    end
+    local head = decode{word}
+    probe = {word = word, head = head, tail = decode{word, word}:sub(#head + 1)}
+    self.probe = probe
+  end
+  local text = decode{probe.word, token, probe.word}
+  local from, to = #probe.head + 1, #text - #probe.tail
+  local fits = text:sub(1, #probe.head) == probe.head and text:sub(to + 1) == probe.tail
+  local inner = fits and text:sub(from, to) or decode{token}
+  -- a decoder that knows the tokens of single bytes shows half a character as U+FFFD
+  local byte = inner == "\u{fffd}" and token:match "^<0x(%x%x)>$"
+  return byte and string.char(tonumber(byte, 16)) or inner
+end
+
+--- The bytes that an id adds to a text between other tokens: a part of a character with some
+-- tokenizers, and with a space in front where the token begins a word.
+-- @return a string; "" for an id that no token has
+function Tokenizer:bytes(id)
+  self.known = self.known or {}
+  local text = self.known[id]
+  if not text then
+    text = bytes_between(self, id)
+    self.known[id] = text
+  end
+  return text
+end
+
 local encode_options = {
   special = true, parse_special = true, offsets = false, pair = options.none,
   truncate = options.none, pad = options.none, tensor = false,
