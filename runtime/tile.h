@@ -89,9 +89,8 @@ typedef enum fl_storing {
   FL_STORE_SUM_ROWS /* it is summed over such rows, once for each */
 } fl_storing;
 
-/* Element `at` of operand out[operand] becomes result `value` of the body. One
- * that does not vary with the inner dims is stored once a row: the coefficients
- * of `at` are 0 there. */
+/* Element `at` of operand out[operand] becomes result `value` of the body. If
+ * neither varies with the inner dims, it is stored once a row. */
 typedef struct fl_store {
   int16_t operand, value;
   fl_form at;

@@ -86,7 +86,7 @@ static inline bool flc_store_inner(const tile_plan *p, int k) {
   for (int i = 0; i < p->t->n_positions; i++)
     inner = inner ||
             (flc_store_along(p, k, i) && p->f.inner[flc_position_value(p, i)]);
-  for (int d = p->n_outer; d < p->n_dims && p->t->stores[k].add; d++)
+  for (int d = p->n_outer; d < p->n_dims; d++)
     inner = inner || p->store[k].coef[d];
   return inner;
 }

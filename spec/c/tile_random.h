@@ -482,7 +482,8 @@ static void add_store(sample *s, const known *k) {
   if (same < 0) {
     if (fl_dtype_is_float(d) && chance(20))
       d = chance(50) ? FL_F16 : FL_BF16;
-    room = random_form(s, k->inner ? all : row, s->q.shape, true, &x->at);
+    room = random_form(s, k->inner || chance(30) ? all : row, s->q.shape, true,
+                       &x->at);
   }
   operand = s->q.n_operands - s->q.n_in;
   s->to[operand] = (memory){d, room, false, same};

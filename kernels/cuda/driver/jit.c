@@ -54,6 +54,11 @@ void flc_pack_key(const char *arch, const flc_spec *spec, uint64_t key[2]) {
 
 static fl_status nvrtc_failed(const flc_compiler *rtc, const char *what,
                               nvrtcProgram p, const char *log) {
+  /* warnings may stand before the error */
+  const char *at = log ? strstr(log, ": error") : NULL;
+  while (at && at > log && at[-1] != '\n')
+    at--;
+  log = at ? at : log;
   size_t n = strcspn(log ? log : "", "\n");
   if (p)
     rtc->DestroyProgram(&p);
