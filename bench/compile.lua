@@ -50,7 +50,7 @@ local functions = {
 for _, shape in ipairs {{64, 128}, {1024, 1024}, {8192, 4096}} do
   local x, y = flare.randn(shape), flare.randn(shape)
   for _, f in ipairs(functions) do
-    local compiled = flare.compile(f[2])
+    local compiled = flare.compile(f[2], {wait = true})
     local eager, fused = time(f[2], x, y), time(compiled, x, y)
     local stats = flare.compile_stats(compiled)
     print(("%-10s %4d x %-4d  eager %9.2f us  compiled %9.2f us  %5.2fx  %2d -> %d kernels"):format(

@@ -42,7 +42,7 @@ for _, n in ipairs {1000, 5000} do
     for k = 1, n do t = k % 3 == 0 and t:tanh() or t * 1.001 end
     return t
   end
-  local f = flare.compile(body)
+  local f = flare.compile(body, {wait = true})
   local start = flare.clock()
   f(x)
   local first = flare.clock()

@@ -99,7 +99,7 @@ end
 
 local function measure(make, f, n, m)
   local operands = {make(n, m)}
-  local compiled, planned = flare.compile(f), flare.core.compiled(f, false, true)
+  local compiled, planned = flare.compile(f, {wait = true}), flare.core.compiled(f, false, true)
   local eager, as_used = race({f, compiled}, operands)
   local forced = race({planned}, operands)
   return eager, as_used, forced, flare.compile_stats(compiled)

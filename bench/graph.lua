@@ -57,7 +57,7 @@ print("|---|--:|--:|--:|--:|--:|")
 for _, program in ipairs(programs) do
   local name, make, shape = table.unpack(program)
   local x = flare.randn(shape)
-  local plain, compiled = make(), flare.compile(make())
+  local plain, compiled = make(), flare.compile(make(), {wait = true})
   local graph, both = flare.cuda.graph(make(), x), flare.cuda.graph(flare.compile(make()), x)
   print(("| %s | %d, %d | %.1f | %.1f | %.1f | %.1f |"):format(name, graph:stats().launches,
     both:stats().launches, time(plain, x), time(compiled, x), time(graph, x), time(both, x)))

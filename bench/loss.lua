@@ -56,8 +56,8 @@ end
 
 print(("%d x %d x %d %s on %s"):format(o.rows, o.inputs, o.classes, o.dtype, o.device))
 local ways = {{"at once", "at_once", step},
-              {"compiled, whole", "whole", flare.compile(step, {chunk = false})},
-              {"compiled", "chunks", flare.compile(step)}}
+              {"compiled, whole", "whole", flare.compile(step, {chunk = false, wait = true})},
+              {"compiled", "chunks", flare.compile(step, {wait = true})}}
 for _, way in ipairs(ways) do
   if not o.only or o.only == way[2] then measure("flare " .. way[1], way[3]) end
 end

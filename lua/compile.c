@@ -84,15 +84,16 @@ static int run(lua_State *L) {
   return finish(L, LUA_OK, 1);
 }
 
-/* compiled(f, exact, first, check, graphs, chunk, memory): the compiled
+/* compiled(f, exact, first, check, graphs, chunk, memory, wait): the compiled
  * function, and the userdata that stats() takes. first: "again" for what tests
  * compute again; chunk: see fl_compiled_chunk; -1: never. */
 static int new_compiled(lua_State *L) {
   fl_lua *st = fll_enter(L);
   lua_Integer chunk = luaL_optinteger(L, 6, 0);
   lua_Integer memory = luaL_optinteger(L, 7, 0);
+  unsigned wait = lua_toboolean(L, 8) ? FL_COMPILED_WAIT : 0u;
   lua_settop(L, 5);
-  unsigned flags = (lua_toboolean(L, 2) ? FL_COMPILED_EXACT : 0u) |
+  unsigned flags = wait | (lua_toboolean(L, 2) ? FL_COMPILED_EXACT : 0u) |
                    (lua_toboolean(L, 3) ? FL_COMPILED_FIRST : 0u) |
                    (lua_isstring(L, 3) ? FL_COMPILED_AGAIN : 0u) |
                    (lua_toboolean(L, 4) ? FL_COMPILED_CHECK : 0u) |
@@ -123,13 +124,17 @@ static int compiled_begin(lua_State *L) {
 static int compiled_stats(lua_State *L) {
   fl_compiled_stats s;
   fl_compiled_get(compiled_of(L, 1)->c, &s);
-  lua_createtable(L, 0, 12);
+  lua_createtable(L, 0, 14);
   lua_pushinteger(L, (lua_Integer)s.windows);
   lua_setfield(L, -2, "windows");
   lua_pushinteger(L, (lua_Integer)s.planned);
   lua_setfield(L, -2, "planned");
   lua_pushinteger(L, (lua_Integer)s.replayed);
   lua_setfield(L, -2, "replayed");
+  lua_pushinteger(L, (lua_Integer)s.unready);
+  lua_setfield(L, -2, "unready");
+  lua_pushstring(L, s.failure); /* nil, if there is none */
+  lua_setfield(L, -2, "failure");
   lua_pushinteger(L, s.graphs);
   lua_setfield(L, -2, "graphs");
   lua_pushinteger(L, (lua_Integer)s.graph_bytes);

@@ -150,8 +150,8 @@ struct fl_launch {
                   in `imm` */
   bool writes; /* some of its inputs */
   bool probe;  /* the kernel "tile" only says whether it can run, FL_ESIZE if
-                  not, and where there is a stream prepares for it: views
-                  have no memory, but equal addresses where they will have */
+                  not: views have no memory, but equal addresses where they
+                  will have. (And see `prepare`.) */
   int device;
   fl_stream *stream;
   void *handle; /* the stream as the device's own library has it (CUstream) */
@@ -307,6 +307,12 @@ struct fl_backend {
   /* Whether the launch of that number can never be changed: it has work of
    * another library, or copies */
   bool (*exec_fixed)(fl_backend *b, const fl_graph_exec *e, uint64_t seq);
+  /* Launches of a kernel, "tile" or "expr", will come with operands like those
+   * of `l`, a probe: `ready` is false while what they need is being made,
+   * beside the caller. The caller asks again later, or launches and waits. It
+   * fails if they never can run. NULL: they are always ready. */
+  fl_status (*prepare)(fl_backend *b, fl_kernel k, const fl_launch *l,
+                       bool *ready);
 };
 
 /* --- the backends that come with the library --- */

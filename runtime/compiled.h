@@ -23,7 +23,11 @@ enum {                        /* how it compiles */
                                  FL_EFAULT where results differ by more than
                                  rounding; keeps to plans */
        FL_COMPILED_NO_GRAPHS = 8, /* plans launch their kernels one by one */
-       FL_COMPILED_AGAIN = 16 /* for tests: computes again whatever it can */
+       FL_COMPILED_AGAIN = 16, /* for tests: computes again whatever it can */
+       FL_COMPILED_WAIT = 32   /* plans run from the first time on, which waits
+                                  for kernels that the device has to compile;
+                                  otherwise launches run without the plan until
+                                  its kernels are there */
 };
 /* `flags`: FL_COMPILED_... To be freed by the caller, before or after the
  * runtime is closed; freed between begin and end, it ends. */
@@ -54,10 +58,14 @@ FL_API fl_status fl_compiled_end(fl_compiled *c);
 FL_API void *fl_tensor_borrow(fl_tensor *t);
 
 typedef struct fl_compiled_stats {
-  uint64_t windows;  /* runs of waiting launches so far */
-  uint64_t planned;  /* those that a plan ran */
-  uint64_t replayed; /* those of plans that a graph of launches ran */
-  uint64_t turn;     /* the last such window */
+  uint64_t windows;    /* runs of waiting launches so far */
+  uint64_t planned;    /* those that a plan ran */
+  uint64_t replayed;   /* those of plans that a graph of launches ran */
+  uint64_t turn;       /* the last such window */
+  uint64_t unready;    /* windows that ran without their plan, since its kernels
+                          were being compiled */
+  const char *failure; /* why a kernel could not be compiled, NULL; its plan is
+                          not used. Valid until the function is freed */
   int plans, graphs;
   size_t graph_bytes; /* memory of the graphs of its plans' temporaries, which
                          those of other functions use, too */

@@ -69,8 +69,8 @@ describe("FLARE_COMPILE", function()
   end)
 
   it("refuses other words, and off beside others", function()
-    assert.matches("FLARE_COMPILE is \"exact,chek\": \"chek\" is none of off, on, all, exact and"
-      .. " check (did you mean 'check'?)", run("exact,chek", stats), 1, true)
+    assert.matches("FLARE_COMPILE is \"exact,chek\": \"chek\" is none of off, on, all, exact,"
+      .. " check and wait (did you mean 'check'?)", run("exact,chek", stats), 1, true)
     assert.matches("with off there is nothing to be all", run("off,check", stats), 1, true)
   end)
 end)

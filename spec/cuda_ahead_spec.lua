@@ -1,5 +1,5 @@
--- Kernels of a plan are compiled by threads beside the program, once each, on a driver whose
--- kernels do nothing.
+-- Kernels of a plan are compiled by threads beside the program, once each, while calls run without
+-- the plan, on a driver whose kernels do nothing. The compiler waits until a file exists.
 local fakes = require "spec.support.fakes"
 
 local place = os.tmpname() .. ".d"
@@ -47,4 +47,66 @@ describe("kernels of a plan on a GPU that computes nothing", function()
       if cache ~= "off" then assert.equal(0, (compile(6, "FLARE_CACHE=" .. cache))) end
     end)
   end
+
+  local go = place .. "/go"
+
+  -- Calls of the step: `blocked` of them before the compiler goes on, then until it is `done`.
+  local function beside(word, done, last)
+    os.remove(go)
+    local settings = ("FLARE_COMPILE=on FLARE_CACHE=off FAKE_TILES='%s'"):format(go)
+    local said, status = fakes.run(place, settings, ([[
+      local flare = require "flare"
+      local function randn(...) return flare.randn({...}, {device = "cuda"}) end
+      local x, w = randn(64, 96), randn(96, 96)
+      local step = flare.compile(function()
+        return ((x * (x * x):mean(-1, {keepdim = true}) + 1):matmul(w)):softmax(-1)
+      end)
+      local function stats() return flare.compile_stats(step) end
+      local function go()
+        local file = assert(io.open(%q, "w"))
+        file:write(%q)
+        file:close()
+      end
+      for _ = 1, 5 do step() end
+      assert(stats().planned == 0 and stats().unready == 4, stats().unready)
+      %s
+    ]]):format(go, word, last or ([[
+      go()
+      for turn = 1, 5000 do
+        step()
+        if %s then break end
+        assert(turn < 5000)
+        os.execute "sleep 0.01"
+      end
+      local before = stats()
+      for _ = 1, 3 do step() end
+      print(stats().planned - before.planned, stats().unready - before.unready, stats().failure)
+    ]]):format(done)))
+    assert.equal(0, status, said)
+    return said
+  end
+
+  it("are swapped in when all are there", function()
+    assert.equal("3\t0\tnil\n", beside("", "stats().planned > 0"))
+  end)
+
+  it("that cannot be compiled leave the function without a plan", function()
+    local said = beside("fail", "stats().failure")
+    assert.matches("^0\t0\tcompiling tile: ", said)
+  end)
+
+  it("are not waited for by a program, a runtime or a child that ends", function()
+    assert.equal("", beside("", nil, "go()"))
+    assert.equal("", beside("", nil, "go() os.exit(true, true)"))
+    assert.equal("", beside("", nil, "os.execute 'true' step() go()"))
+  end)
+
+  it("are waited for where they must be", function()
+    assert.equal("1\n", beside("", nil, [[
+      go()
+      local g = flare.compile(function() return (x * 2 + 1):softmax(-1) end, {wait = true})
+      g() g()
+      print(flare.compile_stats(g).planned)
+    ]]))
+  end)
 end)

@@ -81,7 +81,7 @@ local functions = {
 
 local failed = false
 for _, f in ipairs(functions) do
-  local compiled, want = flare.compile(f[2]), f[2]()
+  local compiled, want = flare.compile(f[2], {wait = true}), f[2]()
   local off
   for _ = 1, 3 do off = off or differ(want, compiled()) end
   failed = failed or off
@@ -92,7 +92,8 @@ for _, f in ipairs(functions) do
 end
 local bad = source:clone()
 bad[7] = nodes + 1
-local compiled = flare.compile(function(at) return (h * 2):index_select(1, at) + 1 end)
+local compiled = flare.compile(function(at) return (h * 2):index_select(1, at) + 1 end,
+  {wait = true})
 for _ = 1, 3 do compiled(source) end
 local ok, why = pcall(function() return compiled(bad):sum():item() end)
 local said = ("index_select: position %d is out of range 1..%d"):format(nodes + 1, nodes)

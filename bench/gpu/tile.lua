@@ -4,7 +4,7 @@ local flare = require "flare"
 local m = dofile((arg[0]:match "^(.*/)" or "") .. "measure.lua")
 
 local function compiled(name, bytes, f, ...)
-  local run, inputs = flare.compile(f), {...}
+  local run, inputs = flare.compile(f, {wait = true}), {...}
   m.bytes(name, bytes, function() return run(table.unpack(inputs)) end)
 end
 

@@ -162,10 +162,15 @@ function M.measure(built, mode, n, device, read)
     step = flare.compile(step, {graphs = mode == "compile"})
   end
   local times, losses = {}, {}
-  for k = 1, n.warm do
+  local function unready() -- its kernels are being compiled
+    local stats = step ~= built.step and flare.compile_stats(step)
+    return stats and stats.planned == 0 and stats.unready > 0 and not stats.failure
+  end
+  while #times < n.warm or unready() do
     local start = flare.clock()
     local loss = step()
     sync(device)
+    local k = #times + 1
     times[k] = flare.clock() - start
     if k <= 4 and flare.is_tensor(loss) then losses[k] = loss:to("f32"):mean():item() end
   end

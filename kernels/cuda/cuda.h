@@ -68,8 +68,9 @@ typedef struct flc_chip {
   int shared;       /* bytes of shared memory a block may ask for */
 } flc_chip;
 const flc_chip *flc_chip_of(const fl_launch *l);
-/* Launches on the device will ask for the kernel: it is compiled meanwhile. */
-void flc_run_soon(const fl_launch *l, const flc_spec *spec);
+/* Of a probe: launches will ask for the kernel, which threads compile and load
+ * meanwhile; `prepare` of the backend says whether it is there. */
+fl_status flc_run_soon(const fl_launch *l, const flc_spec *spec);
 /* Whether a block may have so much dynamic shared memory: 99 KiB at compute
  * capability 8.6, 8.9 and 12.0, 163 KiB at 8.0, 227 KiB at 9.0. Whatever
  * chooses tiles that may need more than 99 KiB asks this. */

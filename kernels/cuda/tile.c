@@ -646,7 +646,7 @@ FLC_KERNEL(tile) {
     flc_spec spec = {
         .file = "tile", .entry = "tile", .text = r->text[k], .soon = true};
     if (l->probe)
-      flc_run_soon(l, &spec);
+      s = flc_run_soon(l, &spec);
     else
       s = flc_run(l, &spec, r->grid[k], args, n_args * sizeof *args);
   }

@@ -4,6 +4,7 @@
  * Order, launches and copies are in stream.c. */
 #include "sim.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -145,6 +146,8 @@ fl_status fl_sim_control(fl_backend *b, const char *what, double value) {
     s->delay_us = value > 0 ? (int64_t)value : 0;
   else if (strcmp(what, "fault") == 0)
     s->fault = value >= 0 ? (int64_t)value : -1;
+  else if (strcmp(what, "compiling") == 0)
+    s->compiling = (int64_t)value;
   else if (strcmp(what, "revive") == 0) {
     fl_sim_wait_all(s);
     for (fl_stream *k = s->streams; k; k = k->next) {
@@ -154,10 +157,25 @@ fl_status fl_sim_control(fl_backend *b, const char *what, double value) {
   } else
     status = fli_fail(FL_EARG,
                       "sim has no control \"%s\"; it has memory_limit, "
-                      "delay_us, fault, revive",
+                      "delay_us, fault, revive, compiling",
                       what);
   pthread_mutex_unlock(&s->lock);
   return status;
+}
+
+static fl_status sim_prepare(fl_backend *b, fl_kernel k, const fl_launch *l,
+                             bool *ready) {
+  fl_sim *s = sim_of(b);
+  (void)k;
+  pthread_mutex_lock(&s->lock);
+  int64_t left = s->compiling;
+  s->compiling -= left > 0 ? 1 : left < -1 ? -1 : 0;
+  pthread_mutex_unlock(&s->lock);
+  *ready = left == 0;
+  return left != -1
+             ? FL_OK
+             : fli_fail(FL_EDEVICE, "sim: %s cannot be compiled, as was wished",
+                        l->op);
 }
 
 static void sim_close(fl_backend *b) {
@@ -178,7 +196,7 @@ static double wish(const char *name, double otherwise) {
   const char *text = getenv(name);
   char *end;
   double value = text ? fli_strtod(text, &end) : 0;
-  return text && end != text && value >= 0 ? value : otherwise;
+  return text && end != text ? value : otherwise;
 }
 
 fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
@@ -195,8 +213,9 @@ fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
   s->devices = devices > FL_SIM_DEVICES ? FL_SIM_DEVICES
                : devices < 1            ? 1
                                         : (int)devices;
-  s->memory_limit = (size_t)wish("FLARE_SIM_MEMORY", 0);
-  s->delay_us = (int64_t)wish("FLARE_SIM_DELAY_US", 0);
+  s->memory_limit = (size_t)fmax(wish("FLARE_SIM_MEMORY", 0), 0);
+  s->delay_us = (int64_t)fmax(wish("FLARE_SIM_DELAY_US", 0), 0);
+  s->compiling = (int64_t)wish("FLARE_SIM_COMPILING", 0);
   s->fault = -1;
   s->cpu = cpu;
   pthread_mutex_init(&s->lock, NULL);
@@ -234,6 +253,7 @@ fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
       .exec_free = fl_sim_exec_free,
       .exec_update = fl_sim_exec_update,
       .exec_fixed = fl_sim_exec_fixed,
+      .prepare = sim_prepare,
   };
   *b = &s->table;
   return FL_OK;

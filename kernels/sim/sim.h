@@ -16,7 +16,9 @@
  *   delay_us      before each launch and copy (FLARE_SIM_DELAY_US)
  *   fault         the device fails for good after so many launches more;
  *                 negative: never
- *   revive        forgets such faults */
+ *   revive        forgets such faults
+ *   compiling     fused kernels are there when `prepare` has been asked so
+ *                 often (FLARE_SIM_COMPILING); negative: then it fails */
 FL_API fl_status fl_sim_control(fl_backend *b, const char *what, double value);
 
 #define FL_SIM_DEVICES 8
@@ -58,6 +60,7 @@ struct fl_sim {
   size_t memory_limit;
   int64_t delay_us;
   int64_t fault; /* launches to go; negative: none is planned */
+  int64_t compiling;
 };
 
 /* Where the memory behind a device's address really is; NULL if the address is

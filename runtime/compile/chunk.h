@@ -52,6 +52,8 @@ const struct fli_loop *fli_chunk_loop(const fuse *f, uint32_t i);
 typedef struct fli_loop fli_loop;
 fl_status fli_loop_new(const fli_region *r, fli_loop **out);
 void fli_loop_free(fli_loop *l);
+/* fli_plan_prepare of its plans; `ready`: all kernels are there. */
+fl_status fli_loop_prepare(const fli_loop *l, bool *ready);
 fl_status fli_loop_run(fli_window *w, fli_loop *l);
 /* The slots of the window that it touches: those that it reads, then those that
  * it writes. Returns how many, *n_read of which are read; `slots` has room for

@@ -4,6 +4,7 @@
 #include "recompute.h"
 #include "replay.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -75,6 +76,7 @@ void fli_plan_unbuild(fli_plan *p) {
   p->n_steps = p->n_numbers = p->n_operands = p->n_moved = 0;
   p->n_members = 0;
   p->built = p->failed = false;
+  p->prepared = 0;
 }
 
 /* Adds the slots that w holds to those that p holds. Slots that no recent run
@@ -349,6 +351,27 @@ static bool plan_built(fl_compiled *c, fli_plan *p, const fli_window *w) {
   return !p->failed;
 }
 
+/* Whether the kernels of the plan are there; if not, this call runs without it,
+ * unless it must have it. */
+static bool plan_ready(fl_compiled *c, fli_plan *p, const fli_window *w) {
+  if (p->prepared == p->n_steps)
+    return true;
+  fl_status s = fli_plan_prepare(p, w);
+  if (c->wait || c->first || c->check || c->memory || w->rt->capture ||
+      w->rt->rehearsal) {
+    p->prepared = p->n_steps; /* launches wait, and say what has failed */
+    return true;
+  }
+  if (s) {
+    snprintf(c->failure, sizeof c->failure, "%s", fl_error());
+    fli_plan_unbuild(p);
+    p->failed = true;
+  }
+  bool ready = !s && p->prepared == p->n_steps;
+  c->unready += !ready;
+  return ready;
+}
+
 #define ROOMS 8 /* times that a plan is made anew for less room */
 
 /* With a cap: whether the plan may run. There may be less room than it was made
@@ -400,7 +423,7 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   c->missed = 0;
   if (p->built && p->adds && !fli_sums_allowed(w->rt, w->device))
     fli_plan_unbuild(p);
-  if (!plan_built(c, p, w))
+  if (!plan_built(c, p, w) || !plan_ready(c, p, w))
     return false;
   if (!plan_may(c, p, w, status))
     return true;
@@ -434,6 +457,7 @@ fl_status fl_compiled_new(fl_runtime *rt, unsigned flags, fl_compiled **out) {
   c->check = flags & FL_COMPILED_CHECK;
   c->no_graphs = flags & FL_COMPILED_NO_GRAPHS;
   c->again = flags & FL_COMPILED_AGAIN;
+  c->wait = flags & FL_COMPILED_WAIT;
   *out = c;
   return FL_OK;
 }
@@ -496,6 +520,8 @@ void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s) {
   *s = (fl_compiled_stats){.windows = c->runs,
                            .planned = c->planned,
                            .replayed = c->replayed,
+                           .unready = c->unready,
+                           .failure = c->failure[0] ? c->failure : NULL,
                            .off = c->off,
                            .with = 1e-9 * (double)c->trial.least_with,
                            .without = 1e-9 * (double)c->trial.least_without};

@@ -75,7 +75,8 @@ typedef struct fli_plan {
   uint32_t seen;        /* runs of such a window */
   uint64_t turn;        /* of the last one */
   bool built, failed;
-  bool sums, adds; /* sums at positions may be in any order; some are */
+  uint32_t prepared; /* steps whose kernels are there (prepare.c) */
+  bool sums, adds;   /* sums at positions may be in any order; some are */
   uint32_t n_steps, n_numbers, n_operands, n_moved, n_members;
   fli_step *steps;
   uint32_t *numbers; /* slots that steps refer to */
@@ -106,7 +107,7 @@ typedef struct fli_plan {
 struct fl_compiled {
   fl_runtime *rt;
   fli_window *window; /* that it has opened */
-  bool exact, first, check, no_graphs, again;
+  bool exact, first, check, no_graphs, again, wait;
   size_t chunk;    /* bytes of a chunk; 0: as is best for the device,
                       SIZE_MAX: nothing runs in chunks */
   size_t memory;   /* cap of what is in memory; 0: none */
@@ -117,6 +118,8 @@ struct fl_compiled {
   fli_plan *start, *last; /* for a call's first window; for this call's last */
   uint64_t runs, planned, missed; /* windows; by a plan; without, in a row */
   uint64_t replayed;              /* by a graph */
+  uint64_t unready;  /* without, since kernels were being compiled */
+  char failure[256]; /* why one could not be, "" */
 };
 
 fli_plan *fli_plan_new(const fli_window *w);
@@ -140,6 +143,9 @@ static inline uint32_t fli_plan_slots(const fli_plan *p) {
 }
 /* Whether the device's kernels may add in any order now (gather.c). */
 bool fli_sums_allowed(fl_runtime *rt, fl_device d);
+/* Asks the backend for the kernels of the plan: those of the first p->prepared
+ * steps are there. A failure is of one that there will never be. */
+fl_status fli_plan_prepare(fli_plan *p, const fli_window *w);
 /* Forgets the steps. */
 void fli_plan_unbuild(fli_plan *p);
 bool fli_compiled_plan(fli_window *w, fl_status *status);

@@ -346,7 +346,7 @@ static fl_status emit_step_operands(emitting *m, fli_step *x) {
 }
 
 /* Whether the backend can run the tile: FL_ESIZE if it keeps too much. */
-static fl_status probe_tile(fl_device d, fl_stream *stream, const fli_step *x,
+static fl_status probe_tile(fl_device d, const fli_step *x,
                             const fli_fused_operand *operands, int n_in,
                             int n_out) {
   fl_view v[FL_TILE_OPERANDS];
@@ -368,19 +368,8 @@ static fl_status probe_tile(fl_device d, fl_stream *stream, const fli_step *x,
                  .attrs = &x->op->defaults,
                  .tile = x->tile,
                  .device = d & 255,
-                 .stream = stream,
                  .probe = true};
   return x->op->kernel[d >> 8](&l);
-}
-
-void fli_plan_prepare(const fli_plan *p, const fli_window *w) {
-  fl_stream *stream = fli_stream(w->rt, w->device);
-  for (uint32_t i = 0; i < p->n_steps && stream && w->device; i++) {
-    const fli_step *x = &p->steps[i];
-    if (x->tile)
-      probe_tile(w->device, stream, x, p->operands + x->operands, x->n_in,
-                 x->n_out);
-  }
 }
 
 static fl_status emit_tile(emitting *m, fli_step *x) {
@@ -424,7 +413,7 @@ static fl_status emit_tile(emitting *m, fli_step *x) {
   q.operand_dtype = dtypes;
   FLI_TRY(fli_tile_intern(m->f->rt, &q, &x->tile));
   FLI_TRY(fli_tile_op(m->f->rt, &x->op));
-  FLI_TRY(probe_tile(m->f->w->device, NULL, x, m->operands, m->n_in, m->n_out));
+  FLI_TRY(probe_tile(m->f->w->device, x, m->operands, m->n_in, m->n_out));
   return emit_step_operands(m, x);
 }
 

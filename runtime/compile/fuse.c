@@ -394,9 +394,5 @@ fl_status fli_plan_make(fl_compiled *c, fli_plan *p, const fli_window *w,
 }
 
 fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
-  fl_status s =
-      w->owner ? fli_recompute(c, p, w) : fli_plan_make(c, p, w, NULL);
-  if (s == FL_OK)
-    fli_plan_prepare(p, w);
-  return s;
+  return w->owner ? fli_recompute(c, p, w) : fli_plan_make(c, p, w, NULL);
 }

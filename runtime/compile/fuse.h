@@ -250,8 +250,6 @@ fl_status fli_fuse_batch(fuse *f);
 /* --- emit.c --- */
 
 fl_status fli_fuse_emit(fuse *f);
-/* Tells the backend the tiles of a plan that will run. */
-void fli_plan_prepare(const fli_plan *p, const fli_window *w);
 
 /* --- memory.c --- */
 

@@ -490,6 +490,18 @@ bool fli_loop_changes(const fli_window *w, const fli_loop *l) {
   return changes;
 }
 
+fl_status fli_loop_prepare(const fli_loop *l, bool *ready) {
+  const loop_part *parts[] = {&l->before, &l->body, &l->rest, &l->after};
+  for (int k = 0; k < 4; k++) {
+    fli_plan *p = parts[k]->p;
+    if (!p)
+      continue;
+    FLI_TRY(fli_plan_prepare(p, &parts[k]->w));
+    *ready = *ready && p->prepared == p->n_steps;
+  }
+  return FL_OK;
+}
+
 uint32_t fli_loop_turns(const fli_loop *l) {
   return (uint32_t)((l->units + l->each - 1) / l->each);
 }

@@ -28,11 +28,12 @@ end
 --- A variable for what runs with a fake driver, which keeps what it is asked for.
 fakes.leaks = 'ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0"'
 
---- The command that runs the program on that machine.
+--- The command that runs the program on that machine. Plans wait for their kernels.
 -- @param settings variables of the environment, as a shell writes them
 function fakes.command(folder, settings, arguments)
-  return ("%s FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none %s "
-    .. "'%s/flare' %s"):format(fakes.leaks, folder, settings, tree.build, arguments)
+  return ("%s FLARE_CUDA_PATH='%s' FLARE_CUDA_HIDE=libcublasLt,libcudnn FLARE_PACK=none "
+    .. "FLARE_COMPILE=wait %s '%s/flare' %s"):format(fakes.leaks, folder, settings, tree.build,
+    arguments)
 end
 
 --- Runs a script there, given as text.

@@ -7,18 +7,20 @@ local M = {}
 
 -- FLARE_COMPILE is a list of words. off: functions stay as they are. all: the whole program is one
 -- compiled function, and plans are made at first sight, to test plans. exact: every function is.
--- check: each plan runs beside its operators one by one, and results are compared.
-local mode = {on = false, off = false, all = false, exact = false, check = false}
+-- check: each plan runs beside its operators one by one, and results are compared. wait: calls wait
+-- for the kernels of their plan.
+local mode = {on = false, off = false, all = false, exact = false, check = false, wait = false}
 local setting = os and os.getenv "FLARE_COMPILE" or "" -- a host may leave os out
 for word in setting:gmatch "[^,]+" do
   if mode[word] == nil then
-    fail("FLARE_COMPILE is %q: %q is none of off, on, all, exact and check%s", setting, word,
+    fail("FLARE_COMPILE is %q: %q is none of off, on, all, exact, check and wait%s", setting, word,
       options.hint(word, mode))
   end
   mode[word] = true
 end
-if mode.off and (mode.all or mode.exact or mode.check) then
-  fail("FLARE_COMPILE is %q: with off there is nothing to be all, exact or check", setting)
+if mode.off and (mode.all or mode.exact or mode.check or mode.wait) then
+  fail("FLARE_COMPILE is %q: with off there is nothing to be all, exact or check, or to wait for",
+    setting)
 end
 
 local objects = setmetatable({}, {__mode = "k"}) -- compiled function -> the core's object
@@ -45,7 +47,9 @@ end
 -- 256 MiB (64 MiB on the CPU), false: such values are made as a whole; bytes, or text: "64MiB".
 -- `memory`: a call raises an error instead of having more than so many bytes in tensors of its
 -- device, together with what is there before it; first it computes values again instead of keeping
--- them, and makes chunks smaller, as far as that takes; bytes, or text: "20GiB"
+-- them, and makes chunks smaller, as far as that takes; bytes, or text: "20GiB".
+-- `wait`: a plan is used from the first time on, and that call waits for its kernels; false by
+-- default: while threads compile them, on a GPU, calls run without the plan
 -- @return the compiled function; a table that can be called for a module
 function M.compile(f, opts)
   if not callable(f) then
@@ -53,12 +57,13 @@ function M.compile(f, opts)
       core.is_tensor(f) and "a tensor" or type(f))
   end
   local o = options.check("compile", opts, {exact = false, graphs = true, chunk = options.none,
-    memory = options.none})
+    memory = options.none, wait = false})
   local chunk = o.chunk == nil and 0 or o.chunk == false and -1
     or options.bytes("compile", "chunk", o.chunk, "or false")
   local memory = o.memory and options.bytes("compile", "memory", o.memory) or 0
   local exact = o.exact or mode.exact
-  local run, object = core.compiled(f, exact, mode.all, mode.check, o.graphs, chunk, memory)
+  local run, object = core.compiled(f, exact, mode.all, mode.check, o.graphs, chunk, memory,
+    o.wait or mode.wait)
   if mode.off then run = function(...) return f(...) end end
   objects[run], origins[run] = object, {f = f, exact = exact, chunk = chunk}
   if type(f) == "function" then return run end
@@ -85,7 +90,9 @@ if mode.all then
 end
 
 --- What a compiled function has done: `windows`, runs of waiting kernels; `planned`, those that a
--- plan ran; `replayed`, those of them that a graph of launches ran; `plans`; `graphs`, and
+-- plan ran; `replayed`, those of them that a graph of launches ran; `unready`, those that ran
+-- without their plan, since its kernels were being compiled; `failure`, why one could not be
+-- compiled, so that its plan is not used; `plans`; `graphs`, and
 -- `graph_bytes`, memory of their temporaries; `launches` and `kernels` of the plan last used,
 -- before and after fusion; `chunks` of its launches that run chunk by chunk; `repeats`, launches
 -- that run a second time; `memory`, bytes of its results and temporaries, at most at a time,

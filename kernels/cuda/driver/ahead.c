@@ -1,6 +1,6 @@
-/* Kernels of plans that have just been made are compiled by several threads,
- * while the plan's first run begins: it takes what is ready, waits for what is
- * being compiled, and compiles by itself what no thread has begun. */
+/* Kernels of plans that have just been made are compiled and loaded by threads,
+ * beside the program: its calls go on without the plan, or wait for what a
+ * thread has begun and make by themselves what none has. */
 #define _GNU_SOURCE /* nice of one thread */
 #include "process.h"
 
@@ -13,25 +13,24 @@
 #define THREADS 16
 
 typedef struct wish {
+  flc_device *device;
   flc_spec spec;
-  uint64_t key[2];
-  char arch[16];
-  enum { WAITING, BUSY, DONE } state;
-  flc_binary b; /* without an image: it could not be compiled */
+  enum { WAITING, BUSY, FAILED } state; /* one that is there is no wish */
+  char *why;                            /* it failed; NULL: no memory for it */
   struct wish *next;
 } wish;
 
 static struct {
   wish *list;
-  int threads, ended; /* ended: how often the end of one has been prepared */
-  pid_t process;      /* a forked child has no threads */
+  int threads, ended;    /* ended: how often the end of one has been prepared */
+  _Atomic pid_t process; /* a forked child has no threads */
 } ahead;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-static wish *find_wish(const uint64_t key[2]) {
+static wish *find_wish(const flc_device *d, const flc_spec *spec) {
   wish *w = ahead.list;
-  while (w && (w->key[0] != key[0] || w->key[1] != key[1]))
+  while (w && (w->device != d || !flc_spec_same(&w->spec, spec)))
     w = w->next;
   return w;
 }
@@ -41,17 +40,19 @@ static void drop_wish(wish *w) {
   while (*at != w)
     at = &(*at)->next;
   *at = w->next;
+  free(w->why);
   free(w);
 }
 
-static void ahead_compile(wish *w) {
-  char path[512];
-  if (flc_compile(w->arch, &w->spec, 1, &w->b.owned, &w->b.bytes, &w->b.entry,
-                  NULL) != FL_OK)
-    return;
-  w->b.image = w->b.owned;
-  if (flc_cache_path(w->arch, w->key, path, sizeof path))
-    flc_cache_write(path, &w->b);
+static fl_status ahead_make(const wish *w) {
+  flc_context before;
+  flc_function *f;
+  fl_status s = flc_enter(w->device, &before);
+  if (s)
+    return s;
+  s = flc_function_make(w->device, &w->spec, &f);
+  flc_leave(w->device, before);
+  return s;
 }
 
 /* At a program's exit the compiler's own handlers must come after ours. Some it
@@ -68,9 +69,13 @@ static void *ahead_work(void *unused) {
       break;
     w->state = BUSY;
     pthread_mutex_unlock(&lock);
-    ahead_compile(w);
+    fl_status s = ahead_make(w);
     pthread_mutex_lock(&lock);
-    w->state = DONE;
+    if (s) {
+      w->state = FAILED;
+      w->why = strdup(fl_error());
+    } else
+      drop_wish(w);
     if (ahead.ended < 4) {
       ahead.ended++;
       atexit(flc_ahead_stop);
@@ -96,64 +101,70 @@ static void start_thread(void) {
   pthread_attr_destroy(&detached);
 }
 
-/* A forked child begins anew. */
-static void enter_process(void) {
-  if (ahead.process == getpid())
-    return;
-  ahead.process = getpid();
-  ahead.list = NULL;
-  ahead.threads = 0;
-}
-
-void flc_ahead_want(const char *arch, const flc_spec *spec) {
-  long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  int most = cores > THREADS ? THREADS : (int)cores - 1, waiting = 0;
-  uint64_t key[2];
-  char path[512];
-  flc_binary b;
-  flc_pack_key(arch, spec, key);
-  if (most < 1 || flc_pack_find(key, &b) ||
-      (flc_cache_path(arch, key, path, sizeof path) &&
-       access(path, R_OK) == 0) ||
-      !flc_compiler_get())
-    return;
-  pthread_mutex_lock(&lock);
-  enter_process();
-  wish *w = find_wish(key) ? NULL : calloc(1, sizeof *w);
-  if (w) {
-    wish **at = &ahead.list;
-    w->spec = *spec;
-    memcpy(w->key, key, sizeof w->key);
-    strncpy(w->arch, arch, sizeof w->arch - 1);
-    for (; *at; at = &(*at)->next)
-      waiting += (*at)->state == WAITING;
-    *at = w;
-    if (ahead.threads < most && ahead.threads <= waiting)
-      start_thread();
+/* Takes the lock. A forked child begins anew: it has one thread, and one of the
+ * parent's may have held the lock. */
+static void ahead_lock(void) {
+  pid_t owner = ahead.process, self = getpid();
+  if (owner && owner != self) {
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    ahead.list = NULL;
+    ahead.threads = 0;
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_lock(&lock);
+  ahead.process = self;
 }
 
-bool flc_ahead_take(const uint64_t key[2], flc_binary *b) {
-  pthread_mutex_lock(&lock);
-  enter_process();
-  wish *w = find_wish(key);
+static int most_threads(void) {
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  return cores > THREADS ? THREADS : cores > 2 ? (int)cores - 1 : 1;
+}
+
+/* Adds a wish to the end. Without a thread for it there is none. */
+static wish *add_wish(flc_device *d, const flc_spec *spec) {
+  wish *w = calloc(1, sizeof *w), **at = &ahead.list;
+  int waiting = 0;
+  if (!w)
+    return NULL;
+  w->device = d;
+  w->spec = *spec;
+  for (; *at; at = &(*at)->next)
+    waiting += (*at)->state == WAITING;
+  *at = w;
+  if (ahead.threads <= waiting && ahead.threads < most_threads())
+    start_thread();
+  if (ahead.threads)
+    return w;
+  drop_wish(w);
+  return NULL;
+}
+
+fl_status flc_ahead_want(flc_device *d, const flc_spec *spec, bool *waits) {
+  fl_status s = FL_OK;
+  ahead_lock();
+  wish *w = find_wish(d, spec);
+  if (w && w->state == FAILED)
+    s = fli_fail(FL_EDEVICE, "%s", w->why ? w->why : "out of memory");
+  else if (!flc_function_known(d, spec))
+    *waits = w || add_wish(d, spec);
+  pthread_mutex_unlock(&lock);
+  return s;
+}
+
+void flc_ahead_claim(flc_device *d, const flc_spec *spec) {
+  ahead_lock();
+  wish *w = find_wish(d, spec);
   while (w && w->state == BUSY) {
     pthread_cond_wait(&changed, &lock);
-    w = find_wish(key);
+    w = find_wish(d, spec);
   }
-  bool good = w && w->state == DONE && w->b.image;
-  if (good)
-    *b = w->b;
   if (w)
     drop_wish(w);
   pthread_mutex_unlock(&lock);
-  return good;
 }
 
 void flc_ahead_stop(void) {
-  pthread_mutex_lock(&lock);
-  enter_process();
+  ahead_lock();
   for (wish *w = ahead.list, *next; w; w = next) {
     next = w->next;
     if (w->state == WAITING)
@@ -161,9 +172,7 @@ void flc_ahead_stop(void) {
   }
   while (ahead.threads)
     pthread_cond_wait(&changed, &lock);
-  while (ahead.list) {
-    free(ahead.list->b.owned);
+  while (ahead.list)
     drop_wish(ahead.list);
-  }
   pthread_mutex_unlock(&lock);
 }

@@ -668,6 +668,7 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .exec_free = flc_exec_free,
       .exec_update = flc_exec_update,
       .exec_fixed = flc_exec_fixed,
+      .prepare = flc_prepare,
   };
   flc_precompile_open();
   *out = &c->base;

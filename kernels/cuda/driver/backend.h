@@ -44,6 +44,7 @@ struct fl_stream {
   fl_graph_exec *update;  /* launches change it now, or NULL */
   uint64_t last, done;    /* launches: the last one, the last that is known to
                              have run */
+  bool unready;           /* a kernel that `prepare` asks for is not there */
   bool left;              /* a wait was interrupted: what runs may never end */
   fl_stream *next;
 };
@@ -91,6 +92,9 @@ fl_status flc_transfer(fl_backend *b, int device, fl_stream *s,
                        const void *from, size_t bytes);
 /* Remembers what the stream is about to launch. */
 fl_status flc_name_launch(fl_stream *s, const flc_name *name);
+
+fl_status flc_prepare(fl_backend *b, fl_kernel k, const fl_launch *l,
+                      bool *ready); /* launch.c */
 
 /* graph.c */
 fl_status flc_capture_begin(fl_backend *b, int device, fl_stream *s);

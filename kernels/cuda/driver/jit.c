@@ -267,7 +267,7 @@ fl_status flc_jit(const char *arch, const flc_spec *spec, flc_binary *b) {
   uint64_t key[2];
   char path[512];
   flc_pack_key(arch, spec, key);
-  if (flc_pack_find(key, b) || flc_ahead_take(key, b))
+  if (flc_pack_find(key, b))
     return FL_OK;
   bool cache = flc_cache_path(arch, key, path, sizeof path);
   if (cache && (flc_cache_read(path, b) ||

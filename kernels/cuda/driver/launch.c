@@ -69,10 +69,27 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
   return e ? flc_failed(d, e, l->op) : FL_OK;
 }
 
-void flc_run_soon(const fl_launch *l, const flc_spec *spec) {
+fl_status flc_run_soon(const fl_launch *l, const flc_spec *spec) {
   flc_device *d = l->stream->device;
-  if (!flc_function_known(d, spec))
-    flc_ahead_want(d->arch, spec);
+  bool waits = false;
+  fl_status s =
+      flc_function_known(d, spec) ? FL_OK : flc_ahead_want(d, spec, &waits);
+  l->stream->unready = l->stream->unready || waits;
+  return s;
+}
+
+fl_status flc_prepare(fl_backend *b, fl_kernel k, const fl_launch *l,
+                      bool *ready) {
+  fl_stream *s =
+      flc_stream_find((flc_backend *)(void *)b, l->device, l->stream);
+  fl_launch probe = *l;
+  if (!s)
+    return FL_EDEVICE;
+  probe.stream = s;
+  s->unready = false;
+  fl_status status = k(&probe);
+  *ready = !s->unready;
+  return status;
 }
 
 const flc_chip *flc_chip_of(const fl_launch *l) {

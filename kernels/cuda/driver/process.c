@@ -174,7 +174,7 @@ static uint64_t hash_of(const flc_spec *s) {
   return h ^ h >> 29;
 }
 
-static bool process_same(const flc_spec *a, const flc_spec *b) {
+bool flc_spec_same(const flc_spec *a, const flc_spec *b) {
   if (a->file != b->file || a->entry != b->entry || a->text != b->text ||
       a->n != b->n)
     return false;
@@ -188,7 +188,7 @@ static flc_function **place_of(flc_function **table, size_t room,
                                const flc_spec *s, uint64_t hash) {
   size_t i = hash & (room - 1);
   while (table[i] &&
-         (table[i]->hash != hash || !process_same(&table[i]->spec, s)))
+         (table[i]->hash != hash || !flc_spec_same(&table[i]->spec, s)))
     i = (i + 1) & (room - 1);
   return &table[i];
 }
@@ -249,24 +249,40 @@ bool flc_function_known(flc_device *d, const flc_spec *spec) {
   return known;
 }
 
+/* Whether it is in the table. */
+static bool process_find(flc_device *d, const flc_spec *spec, uint64_t hash,
+                         flc_function **f) {
+  pthread_mutex_lock(&flc_lock);
+  *f = *place_of(d->functions, d->room, spec, hash);
+  pthread_mutex_unlock(&flc_lock);
+  return *f;
+}
+
+fl_status flc_function_make(flc_device *d, const flc_spec *spec,
+                            flc_function **f) {
+  uint64_t hash = hash_of(spec);
+  CUfunction handle;
+  if (process_find(d, spec, hash, f))
+    return FL_OK;
+  fl_status s = process_load(d, spec, &handle);
+  if (s)
+    return s;
+  pthread_mutex_lock(&flc_lock);
+  s = process_keep(d, spec, hash, handle, f);
+  pthread_mutex_unlock(&flc_lock);
+  return s;
+}
+
 fl_status flc_function_get(flc_device *d, const flc_spec *spec,
                            flc_function **f) {
   uint64_t hash = hash_of(spec);
   flc_function *_Atomic *recent = &d->recent[hash % FLC_RECENT];
   *f = atomic_load_explicit(recent, memory_order_acquire);
-  if (*f && (*f)->hash == hash && process_same(&(*f)->spec, spec))
+  if (*f && (*f)->hash == hash && flc_spec_same(&(*f)->spec, spec))
     return FL_OK;
-  pthread_mutex_lock(&flc_lock);
-  *f = *place_of(d->functions, d->room, spec, hash);
-  pthread_mutex_unlock(&flc_lock);
-  if (!*f) {
-    CUfunction handle;
-    fl_status s = process_load(d, spec, &handle);
-    if (s)
-      return s;
-    pthread_mutex_lock(&flc_lock);
-    s = process_keep(d, spec, hash, handle, f);
-    pthread_mutex_unlock(&flc_lock);
+  if (!process_find(d, spec, hash, f)) {
+    flc_ahead_claim(d, spec);
+    fl_status s = flc_function_make(d, spec, f);
     if (s)
       return s;
   }

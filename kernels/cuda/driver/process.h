@@ -62,7 +62,11 @@ void flc_fault_in(flc_device *d, const char *where);
   } while (0)
 
 /* The function of a specialisation, compiled or loaded at need. */
+bool flc_spec_same(const flc_spec *a, const flc_spec *b);
 bool flc_function_known(flc_device *d, const flc_spec *spec);
+/* flc_function_get, where flc_ahead_claim has been asked. */
+fl_status flc_function_make(flc_device *d, const flc_spec *spec,
+                            flc_function **f);
 fl_status flc_function_get(flc_device *d, const flc_spec *spec,
                            flc_function **f);
 extern pthread_mutex_t flc_lock; /* of everything process-wide */
@@ -121,13 +125,14 @@ uint32_t flc_core_key(const flc_spec *s);
  * compiled. Otherwise the caller compiles it. */
 bool flc_precompile_claim(const uint64_t key[2]);
 
-/* --- ahead.c: several kernels at once --- */
+/* --- ahead.c: kernels of plans, beside the program --- */
 
-/* A launch will soon ask for it. */
-void flc_ahead_want(const char *arch, const flc_spec *spec);
-/* The compiled kernel, if it was wanted; waits for one that is being compiled.
- * False: the caller compiles it. */
-bool flc_ahead_take(const uint64_t key[2], flc_binary *b);
+/* Launches will ask for the kernel: threads compile and load it. `waits`: it is
+ * not there yet; a failure says why it will never be. */
+fl_status flc_ahead_want(flc_device *d, const flc_spec *spec, bool *waits);
+/* A launch needs it now: waits if a thread has begun with it. Otherwise the
+ * caller makes it. */
+void flc_ahead_claim(flc_device *d, const flc_spec *spec);
 void flc_ahead_stop(void);
 
 /* --- pack.c --- */

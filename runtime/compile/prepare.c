@@ -1,0 +1,67 @@
+/* Fused kernels of a plan before they are launched. A backend may have to
+ * compile them, which takes longer than many calls: meanwhile windows run
+ * without the plan. */
+#include "chunk.h"
+#include "fuse.h"
+#include "../ops/number.h"
+
+/* Where operands will lie, as far as it is known: slots are apart, and aligned
+ * as the slot's start will be. */
+static void prepare_view(const fli_step *x, const fli_fused_operand *o,
+                         fl_view *v) {
+  fl_operand number = {.dtype = o->meta.dtype};
+  if (o->slot < 0)
+    fli_view_number(&number, FL_NODTYPE, v);
+  v->dtype = o->meta.dtype;
+  v->ndim = 0;
+  if (o->slot < 0)
+    return;
+  v->data = (void *)((uintptr_t)(o->slot + 1) << 12);
+  if (x->tile)
+    return;
+  v->data = (char *)v->data + o->offset * (int64_t)fl_dtype_size(v->dtype);
+  v->ndim = o->meta.ndim;
+  for (int i = 0; i < v->ndim; i++) {
+    v->shape[i] = o->meta.shape[i];
+    v->stride[i] = o->stride[i];
+  }
+}
+
+static fl_status prepare_step(const fli_plan *p, const fli_window *w,
+                              const fli_step *x, bool *ready) {
+  fl_view v[FL_TILE_OPERANDS];
+  fl_backend *b = fli_backend(w->rt, w->device);
+  for (int k = 0; k < x->n_in + x->n_out; k++)
+    prepare_view(x, &p->operands[x->operands + (uint32_t)k], &v[k]);
+  fl_launch l = {.op = x->op->info.name,
+                 .n_in = x->n_in,
+                 .n_out = x->n_out,
+                 .in = v,
+                 .out = v + x->n_in,
+                 .attrs = &x->op->defaults,
+                 .program = x->op->program,
+                 .tile = x->tile,
+                 .device = w->device & 255,
+                 .stream = fli_stream(w->rt, w->device),
+                 .probe = true};
+  return b->prepare(b, x->op->kernel[w->device >> 8], &l, ready);
+}
+
+fl_status fli_plan_prepare(fli_plan *p, const fli_window *w) {
+  bool all = true;
+  if (!fli_backend(w->rt, w->device)->prepare) {
+    p->prepared = p->n_steps;
+    return FL_OK;
+  }
+  for (uint32_t i = p->prepared; i < p->n_steps; i++) {
+    const fli_step *x = &p->steps[i];
+    bool ready = true;
+    if (x->loop)
+      FLI_TRY(fli_loop_prepare(x->loop, &ready));
+    else if (x->tile || (x->op && x->op->program))
+      FLI_TRY(prepare_step(p, w, x, &ready));
+    all = all && ready;
+    p->prepared += all;
+  }
+  return FL_OK;
+}
