@@ -106,6 +106,12 @@ static inline bool fl_store_sums(const fl_store *x) {
  * that of a device with kernels of its own. */
 enum { FL_TILE_HOST, FL_TILE_DEVICE, FL_TILE_PLANS };
 
+/* What a kernel keeps with a tile begins with this. */
+typedef struct fl_tile_plan {
+  void (*close)(
+      struct fl_tile_plan *plan); /* NULL: it is one block of malloc */
+} fl_tile_plan;
+
 struct fl_tile {
   uint64_t hash;             /* of all of it, the operands' dtypes included */
   const fl_program *body;    /* n_in leaves; `out`: the values that leaves and
@@ -118,8 +124,8 @@ struct fl_tile {
   const fl_store *stores;
   const fl_position *positions;
   /* The kernels' own, FL_TILE_PLANS of them, NULL at first: what a kernel has
-   * found out about the tile, one block of malloc, freed with the tile. Several
-   * threads may launch it. */
+   * found out about the tile, closed with the tile. Several threads may launch
+   * it. */
   void **plan;
 };
 

@@ -60,7 +60,7 @@ local elementwise = {["runtime/rules/elementwise.c"] = true, ["runtime/modes/com
   ["runtime/call/integers.c"] = true, ["runtime/expr/order.c"] = true,
   ["runtime/expr/lower.c"] = true, ["runtime/expr/operator.c"] = true,
   ["runtime/expr/print.c"] = true, ["kernels/cpu/tile.c"] = true,
-  ["kernels/cpu/tile_plan.c"] = true}
+  ["kernels/cpu/tile_plan.c"] = true, ["kernels/cpu/tile_code.c"] = true}
 
 -- Code whose operands are not those of a row: an expression's.
 local any_row = setmetatable({["kernels/cpu/expr_reduce.c"] = true}, {__index = elementwise})

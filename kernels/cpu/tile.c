@@ -1,9 +1,6 @@
 /* The kernel "tile": fused kernels with reductions. tile_plan.c has found how;
  * here the steps of a plan run on blocks that stay in the L1 cache. */
-#include "tile_plan.h"
-
-#include "move.h"
-#include "tile_columns.h"
+#include "tile_run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,44 +9,6 @@
 #define PIECE_CYCLES 5000  /* that are worth a thread's while */
 #define PARTED       64    /* rows that columns sum in their own type */
 
-typedef struct nest { /* one launch, the same for all threads */
-  const fl_launch *l;
-  const fl_tile *t;
-  const fl_program *p;
-  const fl_nest_plan *n;
-  int first, values;
-  int64_t out_size[FL_TILE_STORES];
-  int phase; /* in segments: which one runs */
-  fl_nest_fault *fault;
-  const fl_nest_columns *columns;
-  fl_acc *partials; /* of every chunk and segment: n_acc * width */
-} nest;
-
-typedef struct nest_run { /* a thread's place in it */
-  const nest *e;
-  int64_t p0, q0, pn, qn, at[FL_TILE_DIMS]; /* the block */
-  int64_t count[4]; /* elements of what varies with P, Q, both */
-  int64_t done;     /* elements of the chunk before it */
-  const void *value[2 * FL_PROGRAM_VALUES];
-  fl_acc *acc;   /* n_acc * width */
-  double *cells; /* of column sums */
-  char *part;    /* sums of columns in their own type, not in acc yet */
-  int64_t parted[FL_TILE_LEAVES]; /* rows in them */
-  char *slots, *rows, *spare, *kept;
-  size_t kept_room; /* elements that are kept of a value */
-  char *buffers;    /* of the steps that run: slots or rows */
-  size_t room;
-  _Alignas(64) char arena[FL_NEST_ARENA];
-} nest_run;
-
-static int64_t rows_of(const nest_run *r, uint8_t vary) {
-  return r->count[vary & FL_VARY_P];
-}
-
-static int64_t row_of(const nest_run *r, uint8_t vary) {
-  return r->count[vary & FL_VARY_Q];
-}
-
 static void set_block(nest_run *r) {
   r->count[0] = 1;
   r->count[FL_VARY_P] = r->pn;
@@ -57,182 +16,7 @@ static void set_block(nest_run *r) {
   r->count[FL_VARY_BLOCK] = r->pn * r->qn;
 }
 
-static int64_t nest_offset(const nest_run *r, const fl_nest_place *x) {
-  int64_t at = x->offset + x->p * r->p0 + x->q * r->q0;
-  for (int k = 0; k < r->e->n->n_loops; k++)
-    at += x->loop[k] * r->at[k];
-  return at;
-}
-
-/* --- loads --- */
-
-static void make_coordinates(const nest_run *r, const fl_nest_place *x,
-                             uint8_t vary, int64_t *to) {
-  int64_t from = nest_offset(r, x), pn = rows_of(r, vary), qn = row_of(r, vary);
-  for (int64_t p = 0; p < pn; p++, to += qn)
-    for (int64_t q = 0; q < qn; q++)
-      to[q] = from + p * x->p + q * x->q;
-}
-
-/* How a form goes along positions in this block. */
-static fl_nest_along nest_along(const nest_run *r, const fl_nest_place *x) {
-  const nest *e = r->e;
-  fl_nest_along a = {.t = e->t, .fault = e->fault};
-  for (int k = 0; k < e->t->n_positions; k++) {
-    if (!x->along[k] || a.n == FL_NEST_ALONG)
-      continue;
-    int v = e->p->out[e->t->positions[k].value], n = a.n++;
-    uint8_t vary = e->n->vary[v];
-    a.which[n] = k;
-    a.coef[n] = x->along[k];
-    a.value[n] = r->value[v];
-    a.step_q[n] = vary & FL_VARY_Q ? 1 : 0;
-    a.step_p[n] = vary & FL_VARY_P ? row_of(r, vary) : 0;
-  }
-  return a;
-}
-
-/* n elements where the mask is true, zeros elsewhere. */
-static void load_masked(int64_t n, fl_dtype type, char *to, fl_dtype dtype,
-                        const char *from, int64_t step, const uint8_t *mask) {
-  size_t wide = fl_dtype_size(type), size = fl_dtype_size(dtype);
-  memset(to, 0, (size_t)n * wide);
-  for (int64_t i = 0, k; i < n; i = k) {
-    const uint8_t *next = memchr(mask + i, 1, (size_t)(n - i));
-    if (!next)
-      return;
-    i = next - mask;
-    next = memchr(mask + i, 0, (size_t)(n - i));
-    k = next ? next - mask : n;
-    FL_CPU(load_row)
-    (k - i, type, to + (size_t)i * wide, dtype, from + i * step * (int64_t)size,
-     step);
-  }
-}
-
-static void load_block(nest_run *r, const fl_nest_step *s, char *to) {
-  const nest *e = r->e;
-  const fl_leaf *leaf = &e->t->leaves[s->what];
-  const fl_nest_place *x = &e->n->leaf[s->what];
-  const fl_view *v = &e->l->in[leaf->operand];
-  fl_dtype type = (fl_dtype)s->type;
-  int64_t size = (int64_t)fl_dtype_size(v->dtype), wide = s->size;
-  int64_t pn = rows_of(r, s->vary), qn = row_of(r, s->vary);
-  const char *from = (const char *)v->data + nest_offset(r, x) * size;
-  fl_nest_along along = nest_along(r, x);
-  r->value[s->what] = to;
-  if (along.n) {
-    FL_CPU(nest_gather)
-    (&along, pn, qn, type, to, v->dtype, from, x->p, x->q, r->spare);
-    return;
-  }
-  if (leaf->mask >= 0) {
-    int m = e->p->out[leaf->mask];
-    const uint8_t *mask = r->value[m];
-    bool mp = e->n->vary[m] & FL_VARY_P, mq = e->n->vary[m] & FL_VARY_Q;
-    for (int64_t p = 0; p < pn; p++, to += qn * wide) {
-      if (mq)
-        load_masked(qn, type, to, v->dtype, from + p * x->p * size, x->q, mask);
-      else if (*mask)
-        FL_CPU(load_row)
-      (qn, type, to, v->dtype, from + p * x->p * size, x->q);
-      else memset(to, 0, (size_t)(qn * wide));
-      mask += mp ? mq ? qn : 1 : 0;
-    }
-    return;
-  }
-  if ((qn == 1 || x->q == 1) && (pn == 1 || x->p == (qn == 1 ? 1 : qn)))
-    FL_CPU(load_row)(pn * qn, type, to, v->dtype, from, 1);
-  else if (qn == 1)
-    FL_CPU(load_row)(pn, type, to, v->dtype, from, x->p);
-  else
-    for (int64_t p = 0; p < pn; p++)
-      FL_CPU(load_row)
-  (qn, type, to + p * qn * wide, v->dtype, from + p * x->p * size, x->q);
-}
-
-static void run_leaf(nest_run *r, const fl_nest_step *s) {
-  const nest *e = r->e;
-  const fl_leaf *leaf = &e->t->leaves[s->what];
-  char *to = r->buffers + (size_t)s->slot * r->room;
-  if (s->in_place) {
-    const char *data = e->l->in[leaf->operand].data;
-    r->value[s->what] = data + nest_offset(r, &e->n->leaf[s->what]) * s->size;
-  } else if (leaf->kind == FL_LEAF_COORD) {
-    make_coordinates(r, &e->n->leaf[s->what], s->vary, (int64_t *)to);
-    r->value[s->what] = to;
-  } else {
-    load_block(r, s, to);
-  }
-}
-
-/* --- the other steps --- */
-
-/* Repeats rows of one element, one row, or one element. */
-static void spread_block(int64_t pn, int64_t qn, uint8_t vary, size_t size,
-                         char *to, const char *from) {
-  int64_t step_p = vary & FL_VARY_P ? 1 : 0;
-  if (vary & FL_VARY_Q)
-    for (int64_t p = 0; p < pn; p++)
-      memcpy(to + (size_t)(p * qn) * size, from, (size_t)qn * size);
-  else if (!step_p)
-    FL_CPU(move_line)(size, pn * qn, to, 1, from, 0);
-  else
-    for (int64_t p = 0; p < pn; p++)
-      FL_CPU(move_line)
-  (size, qn, to + (size_t)(p * qn) * size, 1, from + (size_t)p * size, 0);
-}
-
-static char *store_place(const nest_run *r, int k) {
-  const nest *e = r->e;
-  return (char *)e->l->out[e->t->stores[k].operand].data +
-         nest_offset(r, &e->n->store[k]) * e->out_size[k];
-}
-
-static void store_block(nest_run *r, const fl_nest_step *s) {
-  const nest *e = r->e;
-  const fl_nest_place *x = &e->n->store[s->what];
-  fl_dtype dtype = e->l->out[e->t->stores[s->what].operand].dtype;
-  int value = e->p->out[e->t->stores[s->what].value];
-  fl_dtype type = (fl_dtype)s->type;
-  uint8_t vary = e->n->vary[value] & FL_VARY_BLOCK;
-  int64_t size = e->out_size[s->what], pn = rows_of(r, s->vary),
-          qn = row_of(r, s->vary);
-  const char *from = r->value[value];
-  char *to = store_place(r, s->what);
-  int64_t pitch = s->in_pitch[0];
-  if (vary != s->vary && s->spread)
-    from = r->value[e->values + value];
-  else if (vary != s->vary) {
-    spread_block(pn, qn, vary, s->size, r->spare, from);
-    from = r->spare;
-  }
-  if (fl_store_sums(&e->t->stores[s->what])) {
-    FL_CPU(columns_add)
-    (pn, qn, type, r->cells + e->columns->first[s->what] + nest_offset(r, x),
-     x->p, x->q, from, pitch ? pitch : qn * (int64_t)s->size);
-    return;
-  }
-  if (e->t->stores[s->what].add) {
-    fl_nest_along along = nest_along(r, x);
-    FL_CPU(nest_add)
-    (&along, pn, qn, dtype, to, x->p, x->q, from,
-     pitch ? pitch : qn * (int64_t)s->size);
-    return;
-  }
-  if (from == to && dtype == type)
-    return;
-  if (!pitch && (qn == 1 || x->q == 1) &&
-      (pn == 1 || x->p == (qn == 1 ? 1 : qn)))
-    FL_CPU(store_row)(pn * qn, dtype, to, 1, type, from);
-  else if (qn == 1 && !pitch)
-    FL_CPU(store_row)(pn, dtype, to, x->p, type, from);
-  else
-    for (int64_t p = 0; p < pn; p++)
-      FL_CPU(store_row)
-  (qn, dtype, to + p * x->p * size, x->q, type,
-   from + p * (pitch ? pitch : qn * s->size));
-}
+/* --- steps --- */
 
 static void *instr_place(const nest_run *r, const fl_nest_step *s) {
   if (s->kept >= 0)
@@ -283,6 +67,42 @@ static void run_instr(nest_run *r, const fl_nest_step *s) {
     (n, (fl_dtype)s->type, out, (fl_dtype)x->type, r->value[s->in[0]]);
   }
   r->value[e->first + s->what] = out;
+}
+
+/* --- runs of instructions with code --- */
+
+#ifdef __AVX512F__
+static uint64_t mask_of(int64_t count) {
+  return ((uint64_t)1 << count % 16) - 1;
+}
+#else
+static uint64_t mask_of(int64_t count) {
+  static const int32_t words[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return (uint64_t)(uintptr_t)(words + 8 - count % 8);
+}
+#endif
+
+static void run_code(nest_run *r, const fl_nest_step *s) {
+  const nest *e = r->e;
+  const fl_nest_code *x = (const void *)(e->code + s->code);
+  char *place[FL_NEST_OPERANDS];
+  int64_t move[FL_NEST_OPERANDS], rows = x->rows ? r->pn : 1,
+                                  count = x->rows ? r->qn : r->pn * r->qn;
+  for (int k = 0; k < x->n; k++) {
+    const fl_nest_operand *o = &x->op[k];
+    move[k] = o->row < 0 ? -o->row * count : o->row;
+    if (o->step >= 0) {
+      const fl_nest_step *of = &e->n->steps[o->step];
+      place[k] = instr_place(r, of);
+      r->value[e->first + of->what] = place[k];
+    } else
+      place[k] = (char *)(uintptr_t)(o->value < 0 ? (const void *)&o->constant
+                                                  : r->value[o->value]);
+  }
+  fl_nest_entry entry;
+  const void *at = (const char *)x + x->entry;
+  memcpy(&entry, &at, sizeof entry); /* no cast from data to functions */
+  entry(rows, count, place, move, mask_of(count));
 }
 
 static const fl_nest_typed *typed_of(fl_dtype d) {
@@ -383,15 +203,6 @@ static void run_reduce(nest_run *r, const fl_nest_step *s) {
     fold(r->pn, r->qn, 1, to, from);
 }
 
-static void run_spread(nest_run *r, const fl_nest_step *s) {
-  const nest *e = r->e;
-  char *to = r->buffers + (size_t)s->slot * r->room;
-  spread_block(rows_of(r, s->vary), row_of(r, s->vary),
-               e->n->vary[s->what] & FL_VARY_BLOCK, s->size, to,
-               r->value[s->what]);
-  r->value[e->values + s->what] = to;
-}
-
 static void run_steps(nest_run *r, const fl_nest_list *list) {
   const nest *e = r->e;
   const fl_nest_step *s = &e->n->steps[list->begin],
@@ -399,13 +210,17 @@ static void run_steps(nest_run *r, const fl_nest_list *list) {
   for (; s < end; s++)
     switch (s->kind) {
     case FL_NEST_LEAF:
-      run_leaf(r, s);
+      FL_CPU(nest_load)(r, s);
       break;
     case FL_NEST_INSTR:
-      run_instr(r, s);
+      if (s->run) {
+        run_code(r, s);
+        s += s->run - 1;
+      } else
+        run_instr(r, s);
       break;
     case FL_NEST_SPREAD:
-      run_spread(r, s);
+      FL_CPU(nest_spread)(r, s);
       break;
     case FL_NEST_KEPT:
       r->value[s->what] =
@@ -415,7 +230,7 @@ static void run_steps(nest_run *r, const fl_nest_list *list) {
       run_reduce(r, s);
       break;
     default:
-      store_block(r, s);
+      FL_CPU(nest_store)(r, s);
     }
 }
 
@@ -724,10 +539,16 @@ static fl_status in_segments(nest *e) {
 /* --- the kernel --- */
 
 static fl_status run_part(const fl_launch *l, const fl_tile *t,
-                          const fl_nest_plan *n, const fl_nest_columns *x) {
+                          const fl_nest_plan *n, const fl_code *code,
+                          const fl_nest_columns *x) {
   fl_nest_fault fault = {0};
-  nest e = {
-      .l = l, .t = t, .p = t->body, .n = n, .fault = &fault, .columns = x};
+  nest e = {.l = l,
+            .t = t,
+            .p = t->body,
+            .n = n,
+            .code = code->at,
+            .fault = &fault,
+            .columns = x};
   bool sums = false;
   fl_status s = FL_OK;
   e.first = e.p->n_in + e.p->n_const;
@@ -763,11 +584,12 @@ FL_KERNEL(tile) {
   for (int k = 0; s == FL_OK && !l->probe && k < parts->n; k++) {
     const char *at = (const char *)parts;
     s = run_part(l, parts->whole ? t : (const fl_tile *)(at + parts->tile[k]),
-                 (const fl_nest_plan *)(at + parts->plan[k]), &columns);
+                 (const fl_nest_plan *)(at + parts->plan[k]), &parts->code,
+                 &columns);
   }
   if (s == FL_OK && !l->probe)
     FL_CPU(columns_end)(l, &columns);
   if (own)
-    free(parts);
+    parts->base.close(&parts->base);
   return s;
 }

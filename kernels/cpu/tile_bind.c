@@ -5,8 +5,7 @@
 
 /* --- buffers --- */
 
-/* What a step reads, as numbers of values; those spread come after all. */
-static int step_reads(const maker *m, const fl_nest_step *s, int *in) {
+int FL_CPU(nest_reads)(const maker *m, const fl_nest_step *s, int *in) {
   const fl_tile *t = m->t;
   switch (s->kind) {
   case FL_NEST_LEAF:
@@ -16,7 +15,7 @@ static int step_reads(const maker *m, const fl_nest_step *s, int *in) {
     return 1;
   case FL_NEST_INSTR:
     for (int j = 0; j < m->p->instrs[s->what].n_in; j++)
-      in[j] = read_by_instr(m, m->p->instrs[s->what].in[j], s->vary);
+      in[j] = read_by_instr(m, s->what, m->p->instrs[s->what].in[j]);
     return m->p->instrs[s->what].n_in;
   case FL_NEST_SPREAD:
     in[0] = s->what;
@@ -42,7 +41,7 @@ static int step_reads(const maker *m, const fl_nest_step *s, int *in) {
   }
 }
 
-static int step_gives(const maker *m, const fl_nest_step *s) {
+int FL_CPU(nest_gives)(const maker *m, const fl_nest_step *s) {
   switch (s->kind) {
   case FL_NEST_LEAF:
   case FL_NEST_KEPT:
@@ -93,37 +92,74 @@ static void find_direct(maker *m, fl_nest_step *s, int at, int end) {
   }
 }
 
+/* A buffer for what step s gives, which is read last by step `last`. */
+static void take_slot(maker *m, fl_nest_step *s, int id, bool *taken) {
+  fl_nest_plan *n = m->n;
+  int b = 0;
+  if (id < 0 || s->kind == FL_NEST_KEPT || s->kept >= 0)
+    return;
+  while (taken[b])
+    b++;
+  taken[b] = true;
+  s->slot = m->slot[id] = (int16_t)b;
+  n->slots = b >= n->slots ? b + 1 : n->slots;
+}
+
+/* Steps [begin, end) run at once: what they read stays until they have given
+ * everything, and what only they read has no buffer. */
+static void give_slots_to_run(maker *m, int begin, int end, int all,
+                              bool *taken) {
+  for (int i = begin; i < end; i++) {
+    fl_nest_step *s = &m->n->steps[i];
+    int id = FL_CPU(nest_gives)(m, s);
+    s->inside = m->last[id] < end && s->kept < 0;
+    if (s->inside)
+      continue;
+    find_direct(m, s, end - 1, all);
+    take_slot(m, s, id, taken);
+  }
+  for (int i = begin; i < end; i++) {
+    int in[3], count = FL_CPU(nest_reads)(m, &m->n->steps[i], in);
+    for (int j = 0; j < count; j++)
+      if (m->last[in[j]] < end)
+        free_slot(m, in[j], taken);
+  }
+}
+
+/* Those of step i, or of the run that begins with it; returns its last one. */
+static int give_slots_to(maker *m, int i, int end, bool *taken) {
+  fl_nest_step *s = &m->n->steps[i];
+  int in[3], count = FL_CPU(nest_reads)(m, s, in),
+             id = FL_CPU(nest_gives)(m, s);
+  if (s->run) {
+    give_slots_to_run(m, i, i + s->run, end, taken);
+    return i + s->run - 1;
+  }
+  for (int j = 0; j < count; j++)
+    if (m->last[in[j]] == i && may_replace(m, s, in[j]))
+      free_slot(m, in[j], taken);
+  if (s->kind == FL_NEST_INSTR)
+    find_direct(m, s, i, end);
+  take_slot(m, s, id, taken);
+  for (int j = 0; j < count; j++)
+    if (m->last[in[j]] == i)
+      free_slot(m, in[j], taken);
+  if (id >= 0 && m->last[id] < i)
+    free_slot(m, id, taken);
+  return i;
+}
+
 static void give_slots(maker *m, int begin, int end) {
   bool taken[2 * FL_PROGRAM_VALUES] = {false};
-  fl_nest_plan *n = m->n;
+  const fl_nest_plan *n = m->n;
   int in[3];
   for (int id = 0; id < 2 * m->values; id++)
     m->last[id] = m->slot[id] = -1;
   for (int i = begin; i < end; i++)
-    for (int j = step_reads(m, &n->steps[i], in) - 1; j >= 0; j--)
+    for (int j = FL_CPU(nest_reads)(m, &n->steps[i], in) - 1; j >= 0; j--)
       m->last[in[j]] = (int16_t)i;
-  for (int i = begin; i < end; i++) {
-    fl_nest_step *s = &n->steps[i];
-    int count = step_reads(m, s, in), id = step_gives(m, s);
-    for (int j = 0; j < count; j++)
-      if (m->last[in[j]] == i && may_replace(m, s, in[j]))
-        free_slot(m, in[j], taken);
-    if (s->kind == FL_NEST_INSTR)
-      find_direct(m, s, i, end);
-    if (id >= 0 && s->kind != FL_NEST_KEPT && s->kept < 0) {
-      int b = 0;
-      while (taken[b])
-        b++;
-      taken[b] = true;
-      s->slot = m->slot[id] = (int16_t)b;
-      n->slots = b >= n->slots ? b + 1 : n->slots;
-    }
-    for (int j = 0; j < count; j++)
-      if (m->last[in[j]] == i)
-        free_slot(m, in[j], taken);
-    if (id >= 0 && m->last[id] < i)
-      free_slot(m, id, taken);
-  }
+  for (int i = begin; i < end; i++)
+    i = give_slots_to(m, i, end, taken);
 }
 
 /* Leaves that are stored elsewhere than they are loaded are copied first, if
@@ -217,7 +253,7 @@ static void bind_steps(maker *m) {
   int64_t pitch[2 * FL_PROGRAM_VALUES] = {0};
   for (int i = 0; i < n->n_steps; i++) {
     fl_nest_step *s = &n->steps[i];
-    int in[3] = {0}, count = 0, gives = step_gives(m, s);
+    int in[3] = {0}, count = 0, gives = FL_CPU(nest_gives)(m, s);
     if (s->kind == FL_NEST_LEAF) {
       bind_leaf(m, s);
     } else if (s->kind == FL_NEST_INSTR) {
@@ -236,7 +272,7 @@ static void bind_steps(maker *m) {
     if (s->kind == FL_NEST_INSTR)
       bind_direct(m, s);
     if (s->kind != FL_NEST_LEAF && s->kind != FL_NEST_KEPT)
-      count = step_reads(m, s, in);
+      count = FL_CPU(nest_reads)(m, s, in);
     for (int j = 0; j < 3 && count; j++)
       /* loops may look at inputs they do not use */
       bind_read(m, s, j, in[j < count ? j : 0], pitch);

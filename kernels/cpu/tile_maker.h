@@ -23,6 +23,7 @@ typedef struct maker {
   size_t cached; /* bytes of the cache for each element */
   uint8_t full;  /* FL_VARY_BLOCK's bits that blocks have */
   bool too_long;
+  fl_code *code; /* NULL: the loops of the rows are used alone */
   uint16_t uses[FL_PROGRAM_VALUES]; /* of a value: how often it is read */
   /* of values, then of them spread */
   uint8_t made[2 * FL_PROGRAM_VALUES];
@@ -55,16 +56,29 @@ static inline uint8_t vary_block(const maker *m, int v) {
   return m->n->vary[v] & FL_VARY_BLOCK;
 }
 
-/* What an instruction reads that gives a value for `to`: v, or v spread. Rows
- * of a block that are long enough are computed one by one instead. */
-static inline int read_by_instr(const maker *m, int v, uint8_t to) {
+/* Whether an instruction is one of those that tile_code.c writes code for. */
+bool FL_CPU(nest_codes)(const maker *m, int instr);
+
+/* What an instruction reads that takes v: v, or v spread. Rows of a block that
+ * are long enough are computed one by one instead, and those with code. */
+static inline int read_by_instr(const maker *m, int instr, int v) {
   const fl_nest_plan *n = m->n;
-  uint8_t vary = vary_block(m, v);
-  bool by_rows = n->bp > 1 && n->bq >= BY_ROWS;
+  uint8_t vary = vary_block(m, v), to = vary_block(m, m->first + instr);
+  bool by_rows =
+      n->bp > 1 && (n->bq >= BY_ROWS || FL_CPU(nest_codes)(m, instr));
   return vary == to || vary == 0 || by_rows ? v : m->values + v;
 }
 
+/* What a step reads, as numbers of values; those spread come after all. */
+int FL_CPU(nest_reads)(const maker *m, const fl_nest_step *s, int *in);
+/* The value that it gives, or -1. */
+int FL_CPU(nest_gives)(const maker *m, const fl_nest_step *s);
+
+/* Puts steps that have code side by side. */
+void FL_CPU(nest_order)(maker *m);
 /* Gives steps their buffers and operands. */
 void FL_CPU(nest_bind)(maker *m);
+/* Writes the code of runs. */
+void FL_CPU(nest_code)(maker *m);
 
 #endif

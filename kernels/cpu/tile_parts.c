@@ -191,6 +191,7 @@ typedef struct making {
   const fl_launch *l;
   const fl_tile *t;
   const uint64_t *over;
+  fl_code code;
   cuts c;
   fl_nest_plan fresh;
 } making;
@@ -204,8 +205,8 @@ static fl_status add_part(making *m, int k, fl_nest_parts **block,
     return fli_fail(FL_ENOMEM, "%s: no memory for a plan", m->l->op);
   if (own)
     make_part(m->t, &m->c, k, x);
-  fl_status s =
-      FL_CPU(nest_plan)(m->l, own ? &x->tile : m->t, m->over, &m->fresh);
+  fl_status s = FL_CPU(nest_plan)(m->l, own ? &x->tile : m->t, m->over,
+                                  m->code.at ? &m->code : NULL, &m->fresh);
   free(x);
   if (s)
     return s;
@@ -224,35 +225,55 @@ static fl_status add_part(making *m, int k, fl_nest_parts **block,
   return FL_OK;
 }
 
+static void close_parts(fl_tile_plan *plan) {
+  fl_nest_parts *parts = (fl_nest_parts *)(void *)plan;
+  FL_CPU(code_close)(&parts->code);
+  free(parts);
+}
+
+/* All parts, one after the other; without code if the system forbids it. */
+static fl_status add_parts(making *m, fl_nest_parts **parts) {
+  size_t bytes = (sizeof(fl_nest_parts) + 63) / 64 * 64;
+  fl_status s = FL_OK;
+  for (int k = 0; s == FL_OK && k < m->c.parts; k++)
+    s = add_part(m, k, parts, &bytes);
+  if (s || !m->code.at)
+    return s;
+  bool any = m->code.n > 0;
+  if (FL_CPU(code_seal)(&m->code) || !any)
+    return FL_OK;
+  return add_parts(m, parts);
+}
+
 static fl_status make_parts(const fl_launch *l, const uint64_t *over,
                             fl_nest_parts **parts) {
   const fl_tile *t = l->tile;
   making *m = malloc(sizeof *m);
-  size_t bytes = (sizeof(fl_nest_parts) + 63) / 64 * 64;
-  *parts = calloc(1, bytes);
-  fl_status s = m && *parts ? FL_OK : FL_ENOMEM;
-  if (s)
-    fli_fail(s, "%s: no memory for a plan", l->op);
-  if (s == FL_OK) {
-    m->l = l;
-    m->t = t;
-    m->over = over;
-    find_cuts(t, &m->c);
-    memcpy((*parts)->over, over, (size_t)t->n_stores * sizeof *over);
+  *parts = calloc(1, (sizeof(fl_nest_parts) + 63) / 64 * 64);
+  if (!m || !*parts) {
+    free(m);
+    free(*parts);
+    return fli_fail(FL_ENOMEM, "%s: no memory for a plan", l->op);
   }
-  for (int k = 0; s == FL_OK && k < m->c.parts; k++)
-    s = add_part(m, k, parts, &bytes);
+  m->l = l;
+  m->t = t;
+  m->over = over;
+  m->code = FL_CPU(code_open)();
+  find_cuts(t, &m->c);
+  memcpy((*parts)->over, over, (size_t)t->n_stores * sizeof *over);
+  fl_status s = add_parts(m, parts);
   /* parts point into the block, which does not move any more */
   for (int k = 0; s == FL_OK && m->c.parts > 1 && k < m->c.parts; k++)
     make_part(t, &m->c, k,
               (part *)(void *)((char *)*parts + (*parts)->tile[k]));
-  if (s == FL_OK)
-    (*parts)->whole = m->c.parts == 1;
+  (*parts)->base.close = close_parts;
+  (*parts)->code = m->code;
+  (*parts)->whole = m->c.parts == 1;
+  free(m);
   if (s) {
-    free(*parts);
+    close_parts(&(*parts)->base);
     *parts = NULL;
   }
-  free(m);
   return s;
 }
 

@@ -295,12 +295,12 @@ static bool keep_value(maker *m, int v) {
 
 static void want(maker *m, int v);
 
-/* v for every element of the block; its number among the values. */
-static int want_spread(maker *m, int v, uint8_t to) {
-  int id = read_by_instr(m, v, to);
+/* What an instruction reads to take v; its number among the values. */
+static int want_spread(maker *m, int instr, int v) {
+  int id = read_by_instr(m, instr, v);
   want(m, v);
   if (id != v && (m->made[id] != m->now && !(m->whole && m->made[id]))) {
-    add_step(m, FL_NEST_SPREAD, v, to);
+    add_step(m, FL_NEST_SPREAD, v, vary_block(m, m->first + instr));
     m->made[id] = (uint8_t)m->now;
   }
   return id;
@@ -341,7 +341,7 @@ static void want(maker *m, int v) {
   } else {
     const fl_instr *x = &m->p->instrs[v - m->first];
     for (int j = 0; j < x->n_in; j++)
-      want_spread(m, x->in[j], vary_block(m, v));
+      want_spread(m, v - m->first, x->in[j]);
     add_step(m, FL_NEST_INSTR, v - m->first, vary_block(m, v));
     if (!before)
       m->made_by[v] = (int16_t)(m->n->n_steps - 1);
@@ -561,6 +561,7 @@ static void plan_blocks(maker *m, int64_t most) {
   if (m->too_long)
     return;
   find_reductions(m);
+  FL_CPU(nest_order)(m);
   FL_CPU(nest_bind)(m);
   n->room = ((size_t)(n->bp * n->bq) * n->wide + 63) / 64 * 64;
   n->row_room = ((size_t)n->width * 8 + 63) / 64 * 64;
@@ -570,8 +571,9 @@ static void plan_blocks(maker *m, int64_t most) {
 }
 
 fl_status FL_CPU(nest_plan)(const fl_launch *l, const fl_tile *t,
-                            const uint64_t *over, fl_nest_plan *n) {
-  maker m = {.l = l, .t = t, .p = t->body, .n = n};
+                            const uint64_t *over, fl_code *code,
+                            fl_nest_plan *n) {
+  maker m = {.l = l, .t = t, .p = t->body, .n = n, .code = code};
   m.first = m.p->n_in + m.p->n_const;
   m.values = m.first + m.p->n_instr;
   n->across = false;
@@ -597,5 +599,6 @@ fl_status FL_CPU(nest_plan)(const fl_launch *l, const fl_tile *t,
   if (m.too_long || most < 16)
     return fli_fail(FL_ESIZE, "%s: the kernel keeps too many values at once",
                     l->op);
+  FL_CPU(nest_code)(&m);
   return FL_OK;
 }

@@ -11,6 +11,7 @@
 
 #include "../../runtime/tile.h"
 #include "machine.h"
+#include "tile_code.h"
 #include "tile_positions.h"
 
 #define FL_NEST_BLOCK  4096      /* elements of a block, at most */
@@ -56,6 +57,9 @@ typedef struct fl_nest_step {
   bool in_place;               /* LEAF: it is used where it lies */
   bool by_rows;                /* INSTR: one row of the block after the other */
   bool dot;                    /* REDUCE: sums products of in[0] and in[1] */
+  bool inside;  /* INSTR: nothing reads it after the run that it is in */
+  int16_t run;  /* INSTR: of how many it is the first that run as code; 0 */
+  int32_t code; /* where that is */
   /* Bytes from one row of the block to the next, of the result and of what it
    * reads, where rows are not packed; else 0. */
   int64_t pitch, in_pitch[3];
@@ -119,13 +123,17 @@ typedef struct fl_nest_plan {
   fl_nest_step steps[FL_NEST_STEPS];
 } fl_nest_plan;
 
-/* Of tile t, for stores over these leaves. */
+/* Of tile t, for stores over these leaves; `code`: to be written on, or NULL.
+ */
 fl_status FL_CPU(nest_plan)(const fl_launch *l, const fl_tile *t,
-                            const uint64_t *over, fl_nest_plan *n);
+                            const uint64_t *over, fl_code *code,
+                            fl_nest_plan *n);
 
 /* What a tile keeps: a plan for each of its parts, in one block of malloc. */
 #define FL_NEST_PARTS 12
 typedef struct fl_nest_parts {
+  fl_tile_plan base;
+  fl_code code; /* of all parts */
   int n;
   bool whole;                    /* the only part is the tile itself */
   uint64_t over[FL_TILE_STORES]; /* leaves that lie where it writes */

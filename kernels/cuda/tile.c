@@ -560,6 +560,7 @@ static const char *texts_of(const fl_launch *l, uint64_t key, uint64_t numbers,
 
 /* What a launch needs, for operands like those of the first one. */
 typedef struct tile_ready {
+  fl_tile_plan base;
   uint64_t numbers, aligned;
   int processors, kernels;
   size_t scratch;

@@ -163,8 +163,13 @@ static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
 }
 
 static void tile_free(fli_tile *t) {
-  for (int k = 0; k < FL_TILE_PLANS; k++)
-    free(t->plan[k]);
+  for (int k = 0; k < FL_TILE_PLANS; k++) {
+    fl_tile_plan *plan = t->plan[k];
+    if (plan && plan->close)
+      plan->close(plan);
+    else
+      free(plan);
+  }
   fli_mfree(t->body);
   fli_mfree(t);
 }

@@ -623,6 +623,17 @@ static void run_reference(const sample *s, const fl_tile *t, char *const *in,
   free(all);
 }
 
+/* Lets the host make a plan without machine code; false: it has made none. */
+static bool without_code(const fl_tile *t) {
+  fl_tile_plan *plan = t->plan[FL_TILE_HOST];
+  if (!plan)
+    return false;
+  plan->close(plan);
+  t->plan[FL_TILE_HOST] = NULL;
+  setenv("FLARE_CPU_CODE", "off", 1);
+  return true;
+}
+
 static void try_tile(const sample *s, const fl_tile *t, int n_devices,
                      const fl_device *devices, uint64_t seed) {
   char *in[FL_TILE_OPERANDS], *out[FL_TILE_OPERANDS];
@@ -635,13 +646,17 @@ static void try_tile(const sample *s, const fl_tile *t, int n_devices,
     want[k] = calloc((size_t)s->to[k].n, sizeof **want);
   }
   run_reference(s, t, in, want);
-  for (int k = 0; k < n_devices; k++) {
-    bool good = try_device(s, t, devices[k], in, out, want);
-    CHECK(good, "tile %llu on %s", (unsigned long long)seed,
-          fl_device_name(rt, devices[k]));
-    if (!good)
-      print_tile(t);
-  }
+  for (int k = 0; k < n_devices; k++)
+    for (int code = 1; code >= 0; code--) {
+      if (!code && !without_code(t))
+        break;
+      bool good = try_device(s, t, devices[k], in, out, want);
+      CHECK(good, "tile %llu on %s%s", (unsigned long long)seed,
+            fl_device_name(rt, devices[k]), code ? "" : ", without code");
+      if (!good)
+        print_tile(t);
+    }
+  unsetenv("FLARE_CPU_CODE");
   for (int k = 0; k < t->n_in; k++)
     free(in[k]);
   for (int k = 0; k < t->n_out; k++) {

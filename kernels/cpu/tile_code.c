@@ -1,0 +1,497 @@
+/* Machine code for plans of the kernel "tile": runs of cheap f32 instructions,
+ * whose values stay in registers. Instructions that are not cheap and blocks of
+ * other types are left to the loops of the rows, which give the same bits. */
+#include "tile_maker.h"
+
+#include <string.h>
+
+#if FL_CODE_LANES
+
+/* --- which instructions --- */
+
+#define PLAIN(row, op)                                                         \
+  case FL_ROW_##row:                                                           \
+    return op
+/* The instruction of a row that is one instruction of the processor. */
+static int plain_code(int row) {
+  switch (row) {
+    PLAIN(add, FL_CODE_ADD);
+    PLAIN(sub, FL_CODE_SUB);
+    PLAIN(mul, FL_CODE_MUL);
+    PLAIN(div, FL_CODE_DIV);
+    PLAIN(sqrt, FL_CODE_SQRT);
+  default:
+    return 0;
+  }
+}
+
+static bool row_has_code(int row) {
+  switch (row) {
+  case FL_ROW_neg:
+  case FL_ROW_abs:
+  case FL_ROW_square:
+  case FL_ROW_reciprocal:
+  case FL_ROW_rsqrt:
+  case FL_ROW_mul_add:
+  case FL_ROW_mul_sub:
+  case FL_ROW_sub_mul:
+    return true;
+  default:
+    return plain_code(row) != 0;
+  }
+}
+
+bool FL_CPU(nest_codes)(const maker *m, int instr) {
+  const fl_instr *x = &m->p->instrs[instr];
+  return m->code && m->p->separate && x->type == FL_F32 &&
+         x->result == FL_F32 && row_has_code(x->row) &&
+         vary_block(m, m->first + instr) == m->full;
+}
+
+/* --- the order of steps --- */
+
+static bool has_code(const maker *m, const fl_nest_step *s) {
+  return s->kind == FL_NEST_INSTR && FL_CPU(nest_codes)(m, s->what);
+}
+
+/* When a step runs: instructions with code in odd turns, as early as they can,
+ * others in even ones. Stores are last, since they may write over leaves. */
+static int16_t step_turn(const maker *m, const fl_nest_step *s,
+                         const int16_t *made) {
+  int in[3], n = FL_CPU(nest_reads)(m, s, in), odd = has_code(m, s), turn = odd;
+  if (s->kind == FL_NEST_STORE)
+    return INT16_MAX;
+  for (int k = 0; k < n; k++)
+    turn = made[in[k]] > turn ? made[in[k]] : turn;
+  return (int16_t)(turn + (turn % 2 != odd));
+}
+
+static void order_list(maker *m, const fl_nest_list *list) {
+  fl_nest_plan *n = m->n;
+  int16_t made[2 * FL_PROGRAM_VALUES] = {0}, turn[FL_NEST_STEPS];
+  for (int i = list->begin; i < list->end; i++) {
+    int gives = FL_CPU(nest_gives)(m, &n->steps[i]);
+    turn[i] = step_turn(m, &n->steps[i], made);
+    if (gives >= 0)
+      made[gives] = turn[i];
+  }
+  for (int i = list->begin + 1; i < list->end; i++) { /* by insertion: stable */
+    fl_nest_step s = n->steps[i];
+    int16_t t = turn[i];
+    int k = i;
+    for (; k > list->begin && turn[k - 1] > t; k--) {
+      n->steps[k] = n->steps[k - 1];
+      turn[k] = turn[k - 1];
+    }
+    n->steps[k] = s;
+    turn[k] = t;
+  }
+}
+
+/* Runs of instructions with code that follow each other, of no more operands
+ * than a run can have. */
+static void cut_runs(maker *m, const fl_nest_list *list) {
+  fl_nest_plan *n = m->n;
+  int16_t seen[2 * FL_PROGRAM_VALUES] = {0};
+  for (int i = list->begin, k; i < list->end; i = k) {
+    int operands = 0;
+    for (k = i; k < list->end && has_code(m, &n->steps[k]); k++) {
+      int in[3], count = FL_CPU(nest_reads)(m, &n->steps[k], in);
+      operands += 2; /* its result and a constant */
+      for (int j = 0; j < count; j++)
+        operands += seen[in[j]] != i + 1;
+      if (operands > FL_NEST_OPERANDS)
+        break;
+      for (int j = 0; j < count; j++)
+        seen[in[j]] = (int16_t)(i + 1);
+      seen[m->first + n->steps[k].what] = (int16_t)(i + 1);
+    }
+    n->steps[i].run = (int16_t)(k - i);
+    k += k == i;
+  }
+}
+
+void FL_CPU(nest_order)(maker *m) {
+  for (int k = 0; k < m->n->phases && m->code; k++) {
+    order_list(m, &m->n->block[k]);
+    cut_runs(m, &m->n->block[k]);
+  }
+}
+
+/* --- a run as nodes: what is loaded, and operations --- */
+
+#define NODES (4 * FL_NEST_OPERANDS)
+
+enum { NODE_LOAD, NODE_ONE, NODE_ROW }; /* else an opcode */
+
+typedef struct node {
+  int op, in[2]; /* loads: in[0] is the operand */
+  int out;       /* the operand that it is stored to, or -1 */
+  bool late;     /* stored last: it is written over what the run reads */
+  int uses[2];   /* how many, and how many are over */
+  int reg, slot; /* -1: none */
+} node;
+
+typedef struct coder {
+  maker *m;
+  fl_code *c;
+  fl_nest_code *head;
+  int n_nodes, n_fixed, n_slots;
+  bool masked;
+  node node[NODES];
+  int16_t of[2 * FL_PROGRAM_VALUES]; /* 1 + the node of a value */
+  int16_t owner[FL_CODE_REGISTERS];  /* node in a register, -1: none */
+} coder;
+
+static int add_node(coder *x, int op, int a, int b) {
+  x->node[x->n_nodes] = (node){.op = op, .in = {a, b}, .out = -1, .reg = -1};
+  return x->n_nodes++;
+}
+
+static int add_operand(coder *x, fl_nest_operand o) {
+  x->head->op[x->head->n] = o;
+  return x->head->n++;
+}
+
+static int constant_node(coder *x, float value) {
+  fl_nest_operand o = {.value = -1, .step = -1, .constant = value};
+  return add_node(x, NODE_ONE, add_operand(x, o), 0);
+}
+
+/* Input j of a step. */
+static int input_node(coder *x, const fl_nest_step *s, int j) {
+  int id = s->in[j];
+  fl_nest_operand o = {.value = (int16_t)id, .step = -1, .row = s->row[j]};
+  if (x->of[id])
+    return x->of[id] - 1;
+  int kind = s->read[j] == FL_READ_ONE    ? NODE_ONE
+             : s->read[j] == FL_READ_ROWS ? NODE_ROW
+                                          : NODE_LOAD;
+  if (kind == NODE_ONE)
+    o.row = 0;
+  int k = add_node(x, kind, add_operand(x, o), 0);
+  x->of[id] = (int16_t)(k + 1);
+  return k;
+}
+
+static int instr_node(coder *x, const fl_nest_step *s) {
+  int row = x->m->p->instrs[s->what].row, in[3] = {0}, plain = plain_code(row);
+  float minus = -0.0f, most;
+  uint32_t bits = 0x7fffffff;
+  memcpy(&most, &bits, sizeof most);
+  for (int j = 0; j < x->m->p->instrs[s->what].n_in; j++)
+    in[j] = input_node(x, s, j);
+  switch (row) {
+  case FL_ROW_neg:
+    return add_node(x, FL_CODE_XOR, in[0], constant_node(x, minus));
+  case FL_ROW_abs:
+    return add_node(x, FL_CODE_AND, in[0], constant_node(x, most));
+  case FL_ROW_square:
+    return add_node(x, FL_CODE_MUL, in[0], in[0]);
+  case FL_ROW_rsqrt:
+    in[0] = add_node(x, FL_CODE_SQRT, in[0], in[0]);
+    /* fall through */
+  case FL_ROW_reciprocal:
+    return add_node(x, FL_CODE_DIV, constant_node(x, 1), in[0]);
+  case FL_ROW_mul_add:
+    return add_node(x, FL_CODE_ADD, add_node(x, FL_CODE_MUL, in[0], in[1]),
+                    in[2]);
+  case FL_ROW_mul_sub:
+    return add_node(x, FL_CODE_SUB, add_node(x, FL_CODE_MUL, in[0], in[1]),
+                    in[2]);
+  case FL_ROW_sub_mul:
+    return add_node(x, FL_CODE_SUB, in[2],
+                    add_node(x, FL_CODE_MUL, in[0], in[1]));
+  default:
+    return add_node(x, plain, in[0], plain == FL_CODE_SQRT ? in[0] : in[1]);
+  }
+}
+
+/* Whether a step of the run reads a leaf that the result is written over. */
+static bool is_late(const coder *x, const fl_nest_step *run, int store) {
+  uint64_t over = store < 0 ? 0 : x->m->n->over[store];
+  for (int i = 0; over && i < run->run; i++)
+    for (int j = 0; j < x->m->p->instrs[run[i].what].n_in; j++)
+      if (run[i].in[j] < x->m->p->n_in && over >> run[i].in[j] & 1)
+        return true;
+  return false;
+}
+
+static void list_nodes(coder *x, int at) {
+  const fl_nest_step *run = &x->m->n->steps[at];
+  for (int i = 0; i < run->run; i++) {
+    const fl_nest_step *s = &run[i];
+    int k = instr_node(x, s);
+    fl_nest_operand o = {.value = -1,
+                         .step = (int16_t)(at + i),
+                         .row = s->pitch ? s->pitch : -(int64_t)s->size};
+    x->of[x->m->first + s->what] = (int16_t)(k + 1);
+    x->head->rows |= s->by_rows;
+    if (s->inside)
+      continue;
+    x->node[k].out = add_operand(x, o);
+    x->node[k].late = is_late(x, run, s->store);
+  }
+}
+
+/* --- code --- */
+
+static bool is_load(const node *k) {
+  return k->op <= NODE_ROW;
+}
+
+/* A general register with where operand `op` is read or written. */
+static int pointer(coder *x, int op) {
+  if (op < FL_CODE_POINTERS)
+    return 8 + op;
+  FL_CPU(code_at)(x->c, 0x8B, FL_CODE_FREE, FL_CODE_PLACES, 8 * op);
+  return FL_CODE_FREE;
+}
+
+static void load_node(coder *x, int k, int reg) {
+  node *v = &x->node[k];
+  if (is_load(v))
+    FL_CPU(code_memory)
+  (x->c, v->op == NODE_LOAD ? FL_CODE_LOAD : FL_CODE_SPREAD, reg, 0,
+   pointer(x, v->in[0]), v->op == NODE_LOAD, 0,
+   v->op == NODE_LOAD && x->masked);
+  else FL_CPU(code_memory)(x->c, FL_CODE_LOAD, reg, 0, FL_CODE_STACK, false,
+                           v->slot * 4 * FL_CODE_LANES, false);
+  v->reg = reg;
+  x->owner[reg] = (int16_t)k;
+}
+
+static void store_node(coder *x, const node *v) {
+  FL_CPU(code_memory)
+  (x->c, FL_CODE_STORE, v->reg, 0, pointer(x, v->out), true, 0, x->masked);
+}
+
+/* In how many operations from `at` on node k is read next. */
+static int next_use(const coder *x, int k, int at) {
+  for (int i = at; i < x->n_nodes; i++)
+    if (!is_load(&x->node[i]) &&
+        (x->node[i].in[0] == k || x->node[i].in[1] == k))
+      return i;
+  return x->n_nodes;
+}
+
+/* A free register; if there is none, that of what is read last. */
+static int take_register(coder *x, int at, int keep, int also) {
+  int best = -1, far = -1;
+  for (int r = x->n_fixed; r < FL_CODE_REGISTERS; r++) {
+    int k = x->owner[r];
+    if (k < 0)
+      return r;
+    int next = k == keep || k == also ? -1 : next_use(x, k, at);
+    if (next > far) {
+      far = next;
+      best = r;
+    }
+  }
+  node *v = &x->node[x->owner[best]];
+  if (!is_load(v) && v->slot < 0) {
+    v->slot = x->n_slots++;
+    FL_CPU(code_memory)
+    (x->c, FL_CODE_STORE, best, 0, FL_CODE_STACK, false,
+     v->slot * 4 * FL_CODE_LANES, false);
+  }
+  v->reg = -1;
+  x->owner[best] = -1;
+  return best;
+}
+
+static void drop_use(coder *x, int k) {
+  node *v = &x->node[k];
+  if (++v->uses[1] == v->uses[0] && v->reg >= x->n_fixed) {
+    x->owner[v->reg] = -1;
+    v->reg = -1;
+  }
+}
+
+static void run_node(coder *x, int k) {
+  node *v = &x->node[k];
+  int a = v->in[0], b = v->in[1];
+  if (x->node[a].reg < 0)
+    load_node(x, a, take_register(x, k, b, -1));
+  if (x->node[b].reg < 0)
+    load_node(x, b, take_register(x, k, a, -1));
+  int ra = x->node[a].reg, rb = x->node[b].reg;
+  drop_use(x, a);
+  drop_use(x, b);
+  v->reg = take_register(x, k + 1, a, b);
+  x->owner[v->reg] = (int16_t)k;
+  FL_CPU(code_vector)
+  (x->c, v->op, v->reg, v->op == FL_CODE_SQRT ? 0 : ra, rb);
+  if (v->out >= 0 && !v->late)
+    store_node(x, v);
+  if (v->uses[0] == 0) {
+    x->owner[v->reg] = -1;
+    v->reg = -1;
+  }
+}
+
+/* One vector of all operands, at FL_CODE_INDEX. */
+static void write_body(coder *x, bool masked) {
+  x->masked = masked;
+  for (int k = 0; k < x->n_nodes; k++) {
+    node *v = &x->node[k];
+    v->uses[1] = 0;
+    if (v->reg >= x->n_fixed)
+      v->reg = -1;
+  }
+  for (int r = x->n_fixed; r < FL_CODE_REGISTERS; r++)
+    x->owner[r] = -1;
+  for (int k = 0; k < x->n_nodes; k++)
+    if (!is_load(&x->node[k]))
+      run_node(x, k);
+  for (int k = 0; k < x->n_nodes; k++) {
+    node *v = &x->node[k];
+    if (v->out < 0 || !v->late)
+      continue;
+    if (v->reg < 0)
+      load_node(x, k, take_register(x, x->n_nodes, -1, -1));
+    store_node(x, v);
+    drop_use(x, k);
+  }
+}
+
+/* Single elements that get a register for all vectors. */
+#define FIXED (FL_CODE_REGISTERS - (FL_CODE_REGISTERS > 16 ? 12 : 8))
+
+static void fix_nodes(coder *x) {
+  for (int k = 0; k < x->n_nodes; k++) {
+    node *v = &x->node[k];
+    if (!is_load(v))
+      for (int j = 0; j < 2; j++)
+        x->node[v->in[j]].uses[0]++;
+    v->uses[0] += v->late;
+    v->slot = v->reg = -1;
+  }
+  for (int k = 0; k < x->n_nodes && x->n_fixed < FIXED; k++)
+    if (x->node[k].op == NODE_ONE || x->node[k].op == NODE_ROW)
+      x->node[k].reg = x->n_fixed++;
+}
+
+static void load_fixed(coder *x, int op) {
+  for (int k = 0; k < x->n_nodes; k++)
+    if (x->node[k].op == op && x->node[k].reg >= 0)
+      load_node(x, k, x->node[k].reg);
+}
+
+/* A jump with its condition, or 0xE9, whose end is not known yet. */
+static size_t write_jump(fl_code *c, int condition) {
+  if (condition != 0xE9)
+    FL_CPU(code_byte)(c, 0x0F);
+  FL_CPU(code_byte)(c, condition);
+  FL_CPU(code_word)(c, 0);
+  return c->n - 4;
+}
+
+static void write_back(fl_code *c, size_t to) {
+  FL_CPU(code_byte)(c, 0xE9);
+  FL_CPU(code_word)(c, (int32_t)((int64_t)to - (int64_t)c->n - 4));
+}
+
+static const uint8_t saved[] = {0x53, 0x55, 0x41, 0x54, 0x41,
+                                0x55, 0x41, 0x56, 0x41, 0x57};
+static const uint8_t restored[] = {0x41, 0x5F, 0x41, 0x5E, 0x41, 0x5D, 0x41,
+                                   0x5C, 0x5D, 0x5B, 0xC5, 0xF8, 0x77, 0xC3};
+
+static void write_bytes(fl_code *c, const uint8_t *bytes, size_t n) {
+  for (size_t k = 0; k < n; k++)
+    FL_CPU(code_byte)(c, bytes[k]);
+}
+
+static void write_next_row(coder *x) {
+  for (int k = 0; k < x->head->n; k++) {
+    if (k < FL_CODE_POINTERS) {
+      FL_CPU(code_at)(x->c, 0x03, 8 + k, FL_CODE_MOVES, 8 * k);
+      continue;
+    }
+    FL_CPU(code_at)(x->c, 0x8B, FL_CODE_FREE, FL_CODE_MOVES, 8 * k);
+    FL_CPU(code_at)(x->c, 0x01, FL_CODE_FREE, FL_CODE_PLACES, 8 * k);
+  }
+}
+
+static void write_code(coder *x) {
+  fl_code *c = x->c;
+  static const uint8_t begin[] = {0xF3, 0x0F, 0x1E, 0xFA}, /* endbr64 */
+      zero[] = {0x31, 0xC0},                               /* of the index */
+      less[] = {0x48, 0xFF, 0xCF};
+  write_bytes(c, begin, sizeof begin);
+  write_bytes(c, saved, sizeof saved);
+  FL_CPU(code_whole)(c, 0x81, 5, FL_CODE_STACK);
+  size_t frame = c->n;
+  FL_CPU(code_word)(c, 0);
+  FL_CPU(code_whole)(c, 0x8B, FL_CODE_INDEX, 8);
+  FL_CPU(code_mask)(c, FL_CODE_INDEX);
+  for (int k = 0; k < x->head->n && k < FL_CODE_POINTERS; k++)
+    FL_CPU(code_at)(c, 0x8B, 8 + k, FL_CODE_PLACES, 8 * k);
+  load_fixed(x, NODE_ONE);
+  size_t row = c->n;
+  load_fixed(x, NODE_ROW);
+  write_bytes(c, zero, sizeof zero);
+  size_t next = c->n;
+  FL_CPU(code_at)(c, 0x8D, FL_CODE_SPARE, FL_CODE_INDEX, FL_CODE_LANES);
+  FL_CPU(code_whole)(c, 0x3B, FL_CODE_SPARE, FL_CODE_COUNT);
+  size_t tail = write_jump(c, 0x8F); /* greater */
+  write_body(x, false);
+  FL_CPU(code_whole)(c, 0x8B, FL_CODE_INDEX, FL_CODE_SPARE);
+  write_back(c, next);
+  FL_CPU(code_here)(c, tail);
+  FL_CPU(code_whole)(c, 0x3B, FL_CODE_INDEX, FL_CODE_COUNT);
+  size_t none = write_jump(c, 0x8D); /* not less */
+  write_body(x, true);
+  FL_CPU(code_here)(c, none);
+  write_bytes(c, less, sizeof less);
+  size_t done = write_jump(c, 0x84); /* zero */
+  write_next_row(x);
+  write_back(c, row);
+  FL_CPU(code_here)(c, done);
+  size_t end = c->n;
+  FL_CPU(code_whole)(c, 0x81, 0, FL_CODE_STACK);
+  FL_CPU(code_word)(c, 4 * FL_CODE_LANES * x->n_slots);
+  if (!c->full)
+    memcpy(c->at + frame, c->at + end + 3, 4);
+  write_bytes(c, restored, sizeof restored);
+}
+
+static void write_run(maker *m, int at) {
+  fl_code *c = m->code;
+  coder x = {.m = m, .c = c};
+  const size_t room = sizeof *x.head + FL_NEST_OPERANDS * sizeof *x.head->op;
+  char head[sizeof *x.head + FL_NEST_OPERANDS * sizeof *x.head->op];
+  memset(head, 0, room);
+  x.head = (fl_nest_code *)(void *)head;
+  while (c->n % 64)
+    FL_CPU(code_byte)(c, 0xCC);
+  list_nodes(&x, at);
+  fix_nodes(&x);
+  size_t begin = c->n,
+         used = sizeof *x.head + (size_t)x.head->n * sizeof *x.head->op;
+  used = (used + 63) / 64 * 64;
+  x.head->entry = (int32_t)used;
+  for (size_t k = 0; k < used; k++)
+    FL_CPU(code_byte)(c, k < room ? head[k] & 255 : 0);
+  write_code(&x);
+  m->n->steps[at].code = (int32_t)begin;
+}
+
+void FL_CPU(nest_code)(maker *m) {
+  for (int i = 0; m->code && i < m->n->n_steps; i++)
+    if (m->n->steps[i].run)
+      write_run(m, i);
+}
+
+#else
+bool FL_CPU(nest_codes)(const maker *m, int instr) {
+  (void)m, (void)instr;
+  return false;
+}
+void FL_CPU(nest_order)(maker *m) {
+  (void)m;
+}
+void FL_CPU(nest_code)(maker *m) {
+  (void)m;
+}
+#endif
