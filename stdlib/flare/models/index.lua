@@ -1,8 +1,8 @@
 --- The names of flare.models and their files, in this folder. An architecture has the name that
 -- config.json gives it.
 return {
-  Cache = "cache", Causal = "causal", Model = "model", Pages = "pages", Rope = "rope",
-  load = "load",
+  Cache = "cache", Causal = "causal", Engine = "engine", Model = "model", Pages = "pages",
+  Rope = "rope", load = "load",
 
   BertForMaskedLM = "bert", BertForSequenceClassification = "bert", BertModel = "bert",
   CLIPModel = "clip",

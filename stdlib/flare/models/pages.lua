@@ -32,6 +32,13 @@ end
 --- How many blocks are free, or known but of no text.
 function Pages:room() return #self._free + self._idles end
 
+--- How much memory all layers have taken.
+function Pages:bytes()
+  local n = 0
+  for _, kept in pairs(self._layers) do n = n + kept.k:nbytes() + kept.v:nbytes() end
+  return n
+end
+
 --- How many blocks so many tokens take.
 function Pages:blocks(tokens) return (tokens + self.block - 1) // self.block end
 
