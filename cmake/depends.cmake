@@ -1,7 +1,8 @@
 # What flare takes from the system, as targets that may be empty:
 #   LUA_PROGRAM             a Lua 5.4 that runs the build's own scripts
 #   lua_headers, lua_whole  Lua 5.4: its headers; all of liblua, for the program
-#   flare_modules           jansson, zlib and nanopb, for files; PCRE2, utf8proc for text
+#   flare_modules           jansson, zlib and nanopb, for files; PCRE2, utf8proc for text,
+#                           libmicrohttpd for HTTP
 #   flare_terminal          utf8proc, for the prompt
 #   flare_system            maths and threads, for libflare itself
 # Each row of the table at the end says what was found and what brings the rest.
@@ -138,6 +139,12 @@ flare_optional(flare_modules NANOPB protobuf-nanopb pb_decode.h
 if(NANOPB_FOUND AND NOT APPLE) # its names are not ours to export
   target_link_options(flare_modules INTERFACE
     $<BUILD_INTERFACE:LINKER:--exclude-libs,libprotobuf-nanopb.a>)
+endif()
+if(FLARE_PORTABLE) # the static library needs GnuTLS
+  flare_row(mhd MHD_FOUND "no flare serve" "")
+else()
+  flare_optional(flare_modules MHD microhttpd microhttpd.h "no flare serve"
+    libmicrohttpd-dev)
 endif()
 flare_optional(flare_modules PCRE2 pcre2-8 pcre2.h "no tokenizers" libpcre2-dev)
 flare_optional(flare_terminal UTF8PROC utf8proc utf8proc.h

@@ -48,6 +48,7 @@ enum {
   FLL_WINDOW,
   FLL_LAUNCHES,
   FLL_TEXT,
+  FLL_HTTP,
   FLL_TYPES,     /* how many metatables, too */
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
@@ -308,8 +309,7 @@ const char *fll_hint_of(const char *text); /* NULL: none is known */
 bool fll_push_name_in(lua_State *L, int outer, int inner);
 int fll_messageh(lua_State *L); /* adds hints and a traceback */
 void fll_error_core(lua_State *L);
-void fll_missing_core(lua_State *L); /* missing.c */
-void fll_profile_core(lua_State *L);
+void fll_missing_core(lua_State *L), fll_profile_core(lua_State *L);
 
 static inline void fll_check(lua_State *L, fl_lua *st, fl_status s) {
   if (!FLL_LIKELY(s == FL_OK))
@@ -417,9 +417,9 @@ int fll_op_find(lua_State *L);
  * FL_ELUA (custom.c). */
 fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data);
 /* stream.c */
-void fll_stream_core(lua_State *L);
-void fll_comm_core(lua_State *L);
+void fll_stream_core(lua_State *L), fll_comm_core(lua_State *L);
 void fll_secret_core(lua_State *L), fll_net_core(lua_State *L);
+void fll_http_core(lua_State *L);
 bool fll_tostream(lua_State *L, int i, const char *where, fl_device *d,
                   int *number);                /* false: nil or nothing */
 void fll_pin(lua_State *L, fl_lua *st, int i); /* pushes a pinned copy */

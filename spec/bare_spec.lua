@@ -40,7 +40,7 @@ describe("a flare without optional libraries", function()
 
   it("says so", function()
     local said = run(("'%s/flare' doctor"):format(bare))
-    for _, name in ipairs {"zlib", "nanopb", "utf8proc", "PCRE2"} do
+    for _, name in ipairs {"zlib", "nanopb", "utf8proc", "libmicrohttpd", "PCRE2"} do
       assert.match("\nno +" .. name, said)
     end
   end)

@@ -25,7 +25,7 @@ describe("bootstrap without Lua and a compiler", function()
       local text = run(command)
       assert.match("^Missing packages: gcc libc6%-dev cmake make ninja%-build pkg%-config lua5.4 "
         .. "liblua5.4%-dev libutf8proc%-dev libjansson%-dev zlib1g%-dev libnanopb%-dev "
-        .. "libpcre2%-dev", text)
+        .. "libmicrohttpd%-dev libpcre2%-dev", text)
       assert.match("apt%-get install gcc", text)
       assert.match("status=3\n$", text)
       assert.is_nil(text:find "open files")
