@@ -166,6 +166,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(rnn)                                                                       \
   F(gemm)                                                                      \
   F(conv)                                                                      \
+  F(depthwise)                                                                 \
   F(attention)                                                                 \
   F(grid)                                                                      \
   F(resample)                                                                  \

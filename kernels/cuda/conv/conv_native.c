@@ -13,7 +13,7 @@
 #define FEW         4 /* channels of a group that need no tiles */
 #define PIECES_MOST ((int64_t)256 << 20) /* bytes */
 
-static conv_divider divider(int64_t by) {
+conv_divider flc_conv_divider(int64_t by) {
   conv_divider d = {by > 0 ? (uint32_t)by : 1, 0, 0};
   while (((uint64_t)1 << d.shift) < d.by)
     d.shift++;
@@ -28,7 +28,7 @@ static bool conv_native_half(const flc_conv *c) {
 
 /* --- where a launch reads and writes --- */
 
-static void set_source(conv_args *a, const flc_planes *p, int64_t channels) {
+void flc_conv_set_source(conv_args *a, const flc_planes *p, int64_t channels) {
   a->x = p->data;
   a->images = p->images;
   a->x_image = p->image;
@@ -41,7 +41,7 @@ static void set_source(conv_args *a, const flc_planes *p, int64_t channels) {
   }
 }
 
-static void set_destination(conv_args *a, const flc_planes *p, int64_t rows) {
+void flc_conv_set_destination(conv_args *a, const flc_planes *p, int64_t rows) {
   a->y = p->data;
   a->y_image = p->image;
   a->y_channel = p->channel;
@@ -51,18 +51,16 @@ static void set_destination(conv_args *a, const flc_planes *p, int64_t rows) {
 static void set_dividers(conv_args *a) {
   a->n_taps = a->taps[0] * a->taps[1] * a->taps[2];
   a->places = (int64_t)a->grid[0] * a->grid[1] * a->grid[2];
-  a->by_places = divider(a->places);
-  a->by_grid1 = divider(a->grid[1]);
-  a->by_grid2 = divider(a->grid[2]);
-  a->by_channels = divider(a->channels);
-  a->by_taps = divider(a->n_taps);
-  a->by_taps1 = divider(a->taps[1]);
-  a->by_taps2 = divider(a->taps[2]);
+  a->by_places = flc_conv_divider(a->places);
+  a->by_grid1 = flc_conv_divider(a->grid[1]);
+  a->by_grid2 = flc_conv_divider(a->grid[2]);
+  a->by_channels = flc_conv_divider(a->channels);
+  a->by_taps = flc_conv_divider(a->n_taps);
+  a->by_taps1 = flc_conv_divider(a->taps[1]);
+  a->by_taps2 = flc_conv_divider(a->taps[2]);
 }
 
-/* Every place of y reads all taps of x: the convolution itself, and what the
- * gradient of weights multiplies y with. */
-static void set_window(conv_args *a, const flc_conv *c) {
+void flc_conv_set_window(conv_args *a, const flc_conv *c) {
   for (int i = 0; i < 3; i++) {
     a->grid[i] = (int)c->y.size[i];
     a->step[i] = (int)c->stride[i];
@@ -86,10 +84,8 @@ static int64_t gcd(int64_t a, int64_t b) {
   return a;
 }
 
-/* Places phase, phase + stride, ... of x: tap t reads y at (place + pad - t
- * dilation) / stride where that is whole, which every stride / gcd-th tap is.
- */
-static void set_phase(conv_args *a, const flc_conv *c, const int64_t phase[3]) {
+void flc_conv_set_phase(conv_args *a, const flc_conv *c,
+                        const int64_t phase[3]) {
   a->y_at = 0;
   for (int i = 0; i < 3; i++) {
     int64_t s = c->stride[i], d = c->dilation[i], k = c->kernel[i];
@@ -398,32 +394,32 @@ static fl_status set_packed(const fl_launch *l, const flc_conv *c,
     if (s)
       return s;
   }
-  set_source(a, &q, each);
+  flc_conv_set_source(a, &q, each);
   return FL_OK;
 }
 
 static fl_status conv_native_forward(const fl_launch *l, const flc_conv *c) {
   conv_args a = {
       .bias = c->bias, .bias_dtype = c->bias_dtype, .groups = c->groups};
-  set_destination(&a, &c->y, c->outputs / c->groups);
+  flc_conv_set_destination(&a, &c->y, c->outputs / c->groups);
   fl_status s = set_packed(l, c, &c->x, &a);
   if (s || (s = set_weights(l, c, false, &a)))
     return s;
-  set_window(&a, c);
+  flc_conv_set_window(&a, c);
   return run_places(l, c, &a);
 }
 
 static fl_status input_grad(const fl_launch *l, const flc_conv *c) {
   conv_args a = {.groups = c->groups};
   int64_t p[3];
-  set_destination(&a, &c->x, c->inputs);
+  flc_conv_set_destination(&a, &c->x, c->inputs);
   fl_status s = set_packed(l, c, &c->y, &a);
   if (s || (s = set_weights(l, c, true, &a)))
     return s;
   for (p[0] = 0; p[0] < c->stride[0] && p[0] < c->x.size[0]; p[0]++)
     for (p[1] = 0; p[1] < c->stride[1] && p[1] < c->x.size[1]; p[1]++)
       for (p[2] = 0; p[2] < c->stride[2] && p[2] < c->x.size[2]; p[2]++) {
-        set_phase(&a, c, p);
+        flc_conv_set_phase(&a, c, p);
         if ((s = run_places(l, c, &a)))
           return s;
       }
@@ -520,7 +516,7 @@ static fl_status weight_grad(const fl_launch *l, const flc_conv *c) {
       !(flc_conv_packed(&dy, c->groups) && line_step(&dy) > 0) &&
       (s = flc_conv_pack(l, c, &dy, &padded, NULL)))
     return s;
-  set_window(&a, c);
+  flc_conv_set_window(&a, c);
   for (int i = 0; i < 3; i++)
     a.y_place[i] = dy.place[i];
   a.w = dy.data;
@@ -618,12 +614,15 @@ fl_status flc_conv_native(const fl_launch *l, const flc_conv *c) {
   flc_conv plain = *c;
   if (!c->w && flc_conv_weights(l, &plain) != FL_OK)
     return FL_ENOMEM;
+  bool few = flc_conv_few(c);
   flc_planes *p = c->kind == FLC_CONV_INPUT ? &plain.x : &plain.y;
   int64_t step = 1;
   if (c->kind == FLC_CONV_WEIGHT) {
-    fl_status s = own(l, &plain);
+    fl_status s = few ? flc_depthwise(l, &plain) : own(l, &plain);
     return s == FL_OK && !c->w ? flc_conv_put_weights(l, &plain, c) : s;
   }
+  if (few)
+    return flc_depthwise(l, &plain);
   if (lies_in_planes(p))
     return own(l, &plain);
   fl_view to = {

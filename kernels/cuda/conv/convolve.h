@@ -4,6 +4,7 @@
 #define FL_CUDA_CONVOLVE_H
 
 #include "../cuda.h"
+#include "conv.h"
 
 typedef enum flc_conv_kind {
   FLC_CONV_FORWARD, /* x, w, bias -> y */
@@ -59,6 +60,28 @@ fl_status flc_conv_turn(const fl_launch *l, const flc_conv *c, int64_t matrices,
 fl_status flc_conv_weights(const fl_launch *l, flc_conv *c);
 fl_status flc_conv_put_weights(const fl_launch *l, const flc_conv *c,
                                const flc_conv *to);
+/* --- a launch of our own kernels, a piece at a time --- */
+
+conv_divider flc_conv_divider(int64_t by);
+/* Where it reads; channels of a group. */
+void flc_conv_set_source(conv_args *a, const flc_planes *p, int64_t channels);
+/* Where it writes, or what is multiplied; results of a group. */
+void flc_conv_set_destination(conv_args *a, const flc_planes *p, int64_t rows);
+/* Every place of y reads all taps of x: the convolution itself, and what the
+ * gradient of weights multiplies y with. */
+void flc_conv_set_window(conv_args *a, const flc_conv *c);
+/* Places phase, phase + stride, ... of x: tap t reads y at (place + pad - t
+ * dilation) / stride where that is whole, which every stride / gcd-th tap is.
+ */
+void flc_conv_set_phase(conv_args *a, const flc_conv *c,
+                        const int64_t phase[3]);
+
+/* --- groups of few channels (depthwise.c) --- */
+
+/* Whether it is one that flc_depthwise does, with any strides. */
+bool flc_conv_few(const flc_conv *c);
+fl_status flc_depthwise(const fl_launch *l, const flc_conv *c);
+
 /* Our own kernels write contiguous memory; a copy follows where it is not. */
 fl_status flc_conv_native(const fl_launch *l, const flc_conv *c);
 /* By our own kernels or the library, as flc_conv_choice says. */

@@ -67,8 +67,8 @@ typedef struct collector {
 /* The core is 0; formulas, many, of which each program needs few, come last. */
 static int turn_of(const flc_spec *s, int place) {
   static const char *const later[] = {
-      "conv", "conv_plain", "pooling",         "rnn", "scan", "sort",
-      "mask", "batch_norm", "attention_plain", "expr"};
+      "conv", "conv_plain", "depthwise",  "pooling",         "rnn", "scan",
+      "sort", "mask",       "batch_norm", "attention_plain", "expr"};
   if (place >= 0)
     return 0;
   if (s->text)

@@ -568,10 +568,12 @@ static const plan *plan_of(call *k, flc_tuned *place, const layout y[3],
     plan *p = calloc(1, sizeof *p);
     if (!p)
       return NULL;
-    int found = !k->last && lies_packed(k->c) ? build_packed(k, 1, p) : 0;
-    if (!found)
+    bool few = own && flc_conv_few(k->c); /* by ours until it is measured */
+    int found =
+        !few && !k->last && lies_packed(k->c) ? build_packed(k, 1, p) : 0;
+    if (!found && !few)
       found = cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, 1, p);
-    p->measured = !found && (k->last || !can_pack(k->c));
+    p->measured = !few && !found && (k->last || !can_pack(k->c));
     flc_tuned_make(place, 0, p); /* the lock makes us the first */
   }
   plan *p = place->plan;
