@@ -23,12 +23,24 @@ static int64_t common(int64_t a, int64_t b) {
   return a;
 }
 
+/* Whether a thread reaches all of a channel by offsets of 32 bits, beyond the
+ * edges as well. */
+static bool reaches(const flc_conv *c, const flc_planes *p) {
+  int64_t most = 0;
+  for (int i = 1; i < 3; i++) {
+    int64_t beyond = c->pad[i] + c->kernel[i] * c->dilation[i] +
+                     (TILE_ROWS + 8) * c->stride[i] * c->dilation[i];
+    most += (p->size[i] + 2 * beyond) * p->place[i];
+  }
+  return most <= INT32_MAX;
+}
+
 bool flc_conv_few(const flc_conv *c) {
   int64_t s = c->stride[2], step = s / common(s, c->dilation[2]);
   bool fits = c->kind == FLC_CONV_INPUT || step <= 2;
   return c->groups > 1 && c->inputs <= FEW && c->inputs > 0 &&
-         c->spatial <= 2 && c->dtype != FL_F64 && fits &&
-         c->y.place[2] <= INT32_MAX / 8 && c->x.place[2] <= INT32_MAX / 8;
+         c->spatial <= 2 && c->dtype != FL_F64 && fits && reaches(c, &c->x) &&
+         reaches(c, &c->y);
 }
 
 /* --- from a launch of conv.cu to one of these --- */
@@ -51,11 +63,11 @@ static void depthwise_take(depthwise_args *a, conv_args *from) {
   a->y = from->y;
   a->x_image = from->x_image;
   a->x_channel = from->x_channel;
-  a->x_row = from->x_place[1];
+  a->x_row = (int)from->x_place[1];
   a->x_col = (int)from->x_place[2];
   a->y_image = from->y_image;
   a->y_channel = from->y_channel;
-  a->y_row = from->y_place[1];
+  a->y_row = (int)from->y_place[1];
   a->y_col = (int)from->y_place[2];
   a->y_at = from->y_at;
   a->channels = from->channels;
@@ -72,6 +84,7 @@ static void depthwise_take(depthwise_args *a, conv_args *from) {
     if (i == 0)
       a->stretch = a->step[i] / g;
   }
+  a->x_hop = a->x_col * a->hop[1];
   a->w_row = from->every[1] * from->kernel[2];
   a->w_col = from->every[2];
   a->w_at = (int64_t)from->first[1] * from->kernel[2] + from->first[2];

@@ -15,44 +15,79 @@ template <int N, int S> struct depthwise_lead {
   static constexpr int VALUE = (N - S / 2 % N) % N;
 };
 
-template <class S, int N> fl_vec<S, N> depthwise_read(const S *p) {
-  if constexpr (sizeof(fl_vec<S, N>) >= 8)
-    return fl_fetch<S, N>(p);
-  else
-    return fl_read<S, N>(p);
+/* What one access reads. */
+template <int BYTES> struct depthwise_bits;
+template <> struct depthwise_bits<2> { typedef uint16_t T; };
+template <> struct depthwise_bits<4> { typedef uint32_t T; };
+template <> struct depthwise_bits<8> { typedef uint2 T; };
+template <> struct depthwise_bits<16> { typedef uint4 T; };
+
+template <class E, int N>
+using depthwise_bits_of = typename depthwise_bits<sizeof(E) * N>::T;
+
+template <class E, int N>
+depthwise_bits_of<E, N> depthwise_read(const E *p, bool inside) {
+  depthwise_bits_of<E, N> bits = {};
+  if (inside)
+    bits = *(const depthwise_bits_of<E, N> *)p;
+  return bits;
 }
 
-/* Columns col, col + hop, ... of a row; zeros beside it. */
-template <int D, int LAST, int N, int S, int COUNT, int V>
-void depthwise_window(float (&to)[COUNT][V], const FL_S(D) * row, int col,
-                      const depthwise_args &a) {
-  typedef FL_S(D) E;
-  constexpr int LEAD = LAST ? 0 : depthwise_lead<N, S>::VALUE;
-  if constexpr (LAST || N == 1) {
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-      int c = col + i * a.hop[1];
-      fl_vec<E, V> v = {};
-      if ((uint32_t)c < (uint32_t)a.x_size[1])
-        v = depthwise_read<E, V>(row + (int64_t)c * a.x_col);
-#pragma unroll
-      for (int k = 0; k < V; k++)
-        to[i][k] = fl_get<float>(v.at[k]);
-    }
+/* Element i of them. bf16 is taken of whole words: its upper half by a mask. */
+template <int D, int N>
+float depthwise_float(const depthwise_bits_of<FL_S(D), N> &bits, int i) {
+  if constexpr (D == FL_BF16 && N > 1) {
+    uint32_t words[N / 2];
+    memcpy(words, &bits, sizeof words);
+    uint32_t w = words[i / 2];
+    return __uint_as_float(i % 2 ? w & 0xffff0000u : w << 16);
   } else {
-#pragma unroll
-    for (int j = 0; j < (LEAD + COUNT + N - 1) / N; j++) {
-      int c = col - LEAD + j * N;
-      fl_vec<E, N> v = {};
-      if ((uint32_t)c < (uint32_t)a.x_size[1])
-        v = depthwise_read<E, N>(row + c);
-#pragma unroll
-      for (int e = 0; e < N; e++)
-        if (j * N + e >= LEAD && j * N + e - LEAD < COUNT)
-          to[j * N + e - LEAD][0] = fl_get<float>(v.at[e]);
-    }
+    fl_vec<FL_S(D), N> v;
+    memcpy(&v, &bits, sizeof v);
+    return fl_get<float>(v.at[i]);
   }
 }
+
+/* COUNT columns col, col + hop, ... of a row of the source, zeros beside it.
+ * They are loaded one step before they are used, and are bits in between. */
+template <int D, int LAST, int N, int S, int COUNT> struct depthwise_window {
+  typedef FL_S(D) E;
+  static constexpr bool EACH = LAST || N == 1; /* an access for each column */
+  static constexpr int V = LAST ? N : 1;
+  static constexpr int LEAD = EACH ? 0 : depthwise_lead<N, S>::VALUE;
+  static constexpr int LOADS = EACH ? COUNT : (LEAD + COUNT + N - 1) / N;
+  depthwise_bits_of<E, N> at[LOADS];
+  uint32_t inside; /* which of them are in the row */
+
+  void place(int col, const depthwise_args &a) {
+    inside = 0;
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) {
+      int c = col - LEAD + i * (EACH ? a.hop[1] : N);
+      inside |= (uint32_t)((uint32_t)c < (uint32_t)a.x_size[1]) << i;
+    }
+  }
+
+  /* `row` is where column 0 of row y is. */
+  void load(const E *row, int col, bool there, const depthwise_args &a) {
+    int step = EACH ? a.x_hop : N;
+    uint32_t which = there ? inside : 0;
+    row += EACH ? col * a.x_col : col - LEAD;
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+      at[i] = depthwise_read<E, N>(row + i * step, which >> i & 1);
+  }
+
+  void get(float (&to)[COUNT][V]) const {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+#pragma unroll
+      for (int k = 0; k < V; k++)
+        to[i][k] = EACH ? depthwise_float<D, N>(at[i], k)
+                        : depthwise_float<D, N>(at[(i + LEAD) / N],
+                                                (i + LEAD) % N);
+  }
+};
 
 /* Where thread `spot` of a line begins along a dim: tiles of SIZE places that
  * are `every` apart interleave. */
@@ -140,7 +175,7 @@ void depthwise_put(float (&sum)[OH][OW][V], const depthwise_args &a,
         for (int k = 0; k < V; k++)
           v.at[k] = fl_put<E>(sum[h][j][k] + bias[k]);
         if (p < a.size[1])
-          fl_write<E, V>(y + (int64_t)p * a.y_col, v);
+          fl_write<E, V>(y + p * a.y_col, v);
       }
     } else {
 #pragma unroll
@@ -153,6 +188,30 @@ void depthwise_put(float (&sum)[OH][OW][V], const depthwise_args &a,
           fl_leave<E, N>(y + col + j, v);
       }
     }
+  }
+}
+
+/* Row r of what a tile reads, with the rows of taps from k0 to k1 that it meets
+ * for each row of the tile. */
+template <int LAST, int S, int T, int OH, int OW, int COUNT, int V>
+void depthwise_multiply(float (&sum)[OH][OW][V], const float (&in)[COUNT][V],
+                        const float *w, int r, int k0, int k1,
+                        const depthwise_args &a) {
+  int line = a.segments * (LAST ? S * a.pitch : (S + 3) / 4 * 4);
+#pragma unroll
+  for (int h = 0; h < OH; h++) {
+    int u = r - h * a.stretch;
+    if (u < k0 || u >= k1)
+      continue;
+    float by[S][V];
+    depthwise_taps<LAST, V, S>(by, w + (u - k0) * line, a);
+#pragma unroll
+    for (int s = 0; s < S; s++)
+#pragma unroll
+      for (int j = 0; j < OW; j++)
+#pragma unroll
+        for (int k = 0; k < V; k++)
+          sum[h][j][k] += in[j * T + s][k] * by[s][k];
   }
 }
 
@@ -173,7 +232,8 @@ __global__ void __launch_bounds__(DEPTHWISE, LAST ? 3 : 4)
   int64_t group = conv_divide(ch, a.by_group);
   int64_t first = at * a.turns * spots;
   const float *w = staged + (LAST ? lane * V : lane * a.pitch);
-  int tap = LAST ? a.pitch : 1, line_of_taps = a.segments * PAD * tap;
+  int tap = LAST ? a.pitch : 1;
+  uint32_t rows = a.x_size[0];
   const E *x = (const E *)a.x + image * a.x_image;
   for (int turn = 0; turn < a.turns && first < a.spots; turn++) {
     int64_t n = first + spot;
@@ -194,31 +254,27 @@ __global__ void __launch_bounds__(DEPTHWISE, LAST ? 3 : 4)
           __syncthreads();
         }
         const E *plane = x + (group * a.channels + ci) * a.x_channel;
-        for (int r = k0; live && r < (OH - 1) * a.stretch + k1; r++) {
-          int y = from_row + r * a.hop[0];
-          if ((uint32_t)y >= (uint32_t)a.x_size[0])
-            continue;
-          for (int g = 0; g < a.segments; g++) {
-            float in[COUNT][V];
-            depthwise_window<D, LAST, N, S, COUNT, V>(
-                in, plane + y * a.x_row, from_col + g * S * a.hop[1], a);
-#pragma unroll
-            for (int h = 0; h < OH; h++) {
-              int u = r - h * a.stretch;
-              if (u < k0 || u >= k1)
-                continue;
-              float by[S][V];
-              depthwise_taps<LAST, V, S>(
-                  by, w + (u - k0) * line_of_taps + g * PAD * tap, a);
-#pragma unroll
-              for (int s = 0; s < S; s++)
-#pragma unroll
-                for (int j = 0; j < OW; j++)
-#pragma unroll
-                  for (int k = 0; k < V; k++)
-                    sum[h][j][k] += in[j * T + s][k] * by[s][k];
-            }
-          }
+        int end = live ? (OH - 1) * a.stretch + k1 : k0, r = k0, g = 0;
+        bool there = (uint32_t)(from_row + r * a.hop[0]) < rows;
+        depthwise_window<D, LAST, N, S, COUNT> next;
+        next.place(from_col, a);
+        next.load(plane + (from_row + r * a.hop[0]) * a.x_row, from_col,
+                  there && r < end, a);
+        while (r < end) {
+          float in[COUNT][V];
+          next.get(in);
+          const float *by = w + g * PAD * tap;
+          int at_row = r;
+          bool meets = there;
+          g = g + 1 < a.segments ? g + 1 : 0;
+          r += g == 0;
+          int y = from_row + r * a.hop[0], c = from_col + g * S * a.hop[1];
+          there = (uint32_t)y < rows;
+          if (a.segments > 1)
+            next.place(c, a);
+          next.load(plane + y * a.x_row, c, there && r < end, a);
+          if (meets)
+            depthwise_multiply<LAST, S, T>(sum, in, by, at_row, k0, k1, a);
         }
       }
     if (live)
@@ -238,22 +294,20 @@ void depthwise_slopes(float (&to)[OW][V], const FL_S(D) * from, int col,
 #pragma unroll
     for (int j = 0; j < OW; j++) {
       int p = col + j * a.every[1];
-      fl_vec<E, V> v = {};
-      if (p < a.size[1])
-        v = depthwise_read<E, V>(from + (int64_t)p * a.y_col);
+      depthwise_bits_of<E, V> v =
+          depthwise_read<E, V>(from + p * a.y_col, p < a.size[1]);
 #pragma unroll
       for (int k = 0; k < V; k++)
-        to[j][k] = fl_get<float>(v.at[k]);
+        to[j][k] = depthwise_float<D, V>(v, k);
     }
   } else {
 #pragma unroll
     for (int j = 0; j < OW; j += N) {
-      fl_vec<E, N> v = {};
-      if (col + j < a.size[1])
-        v = depthwise_read<E, N>(from + col + j);
+      depthwise_bits_of<E, N> v =
+          depthwise_read<E, N>(from + col + j, col + j < a.size[1]);
 #pragma unroll
       for (int e = 0; e < N; e++)
-        to[j + e][0] = fl_get<float>(v.at[e]);
+        to[j + e][0] = depthwise_float<D, N>(v, e);
     }
   }
 }
@@ -317,6 +371,7 @@ __global__ void __launch_bounds__(DEPTHWISE)
                (group * a.channels + pair % a.channels) * a.x_channel;
   const E *dy = (const E *)a.w + out * a.y_channel;
   float sum[KY][S][V] = {};
+  uint32_t rows = a.x_size[0];
   int64_t each = (a.spots + a.splits - 1) / a.splits;
   int64_t end = (split + 1) * each < a.spots ? (split + 1) * each : a.spots;
   for (int64_t n = split * each + spot; line < a.lines && n < end; n += spots) {
@@ -327,17 +382,22 @@ __global__ void __launch_bounds__(DEPTHWISE)
     const E *from = dy + image * a.y_image + row * a.y_row;
     float slope[OW][V];
     depthwise_slopes<D, LAST, N, OW, V>(slope, from, col, a);
-    int from_row = row * a.step[0] + a.base[0];
-    int from_col =
-        col * a.step[1] + a.base[1] + segment * S * a.hop[1];
+    int y = row * a.step[0] + a.base[0] + first * a.hop[0];
+    int c = col * a.step[1] + a.base[1] + segment * S * a.hop[1];
+    const E *plane = x + image * a.x_image;
+    depthwise_window<D, LAST, N, S, COUNT> next;
+    next.place(c, a);
+    next.load(plane + y * a.x_row, c, (uint32_t)y < rows, a);
 #pragma unroll
     for (int u = 0; u < KY; u++) {
-      int y = from_row + (first + u) * a.hop[0];
-      if ((uint32_t)y >= (uint32_t)a.x_size[0])
-        continue;
       float in[COUNT][V];
-      depthwise_window<D, LAST, N, S, COUNT, V>(
-          in, x + image * a.x_image + y * a.x_row, from_col, a);
+      bool there = (uint32_t)y < rows;
+      next.get(in);
+      y += a.hop[0];
+      if (u + 1 < KY)
+        next.load(plane + y * a.x_row, c, (uint32_t)y < rows, a);
+      if (!there)
+        continue;
 #pragma unroll
       for (int s = 0; s < S; s++)
 #pragma unroll

@@ -16,9 +16,9 @@ typedef struct depthwise_args {
   void *y;
   float *part; /* gradient of weights: sums of (split, tap, line) */
   int bias_dtype;
-  int64_t x_image, x_channel, x_row;
-  int64_t y_image, y_channel, y_row, y_at;
-  int x_col, y_col;
+  int64_t x_image, x_channel, y_image, y_channel, y_at;
+  int x_row, x_col, y_row, y_col;
+  int x_hop;              /* from a tap to the next */
   int x_size[2], size[2]; /* of the source, and of the places */
   int step[2], base[2], hop[2];
   int every[2];  /* places of a thread are so far apart: hop / gcd(step, hop) */

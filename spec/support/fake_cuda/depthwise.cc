@@ -63,10 +63,13 @@ static void run_block(int n) {
 // --- what the kernels take of the device ---
 
 static uint32_t __umulhi(uint32_t a, uint32_t b) { return (uint64_t)a * b >> 32; }
-template <class S, int N> fl_vec<S, N> fl_fetch(const S *p) {
-  if ((uintptr_t)p % sizeof(fl_vec<S, N>)) abort(); // as a device stops
-  return fl_read<S, N>(p);
+static float __uint_as_float(uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, 4);
+  return f;
 }
+struct alignas(8) uint2 { uint32_t x, y; };
+struct alignas(16) uint4 { uint32_t x, y, z, w; };
 template <class S, int N> void fl_leave(S *p, const fl_vec<S, N> &v) {
   if ((uintptr_t)p % sizeof v) abort();
   fl_write(p, v);
