@@ -49,6 +49,8 @@ enum {
   FLL_LAUNCHES,
   FLL_TEXT,
   FLL_HTTP,
+  FLL_VOCABULARY,
+  FLL_GRAMMAR,
   FLL_TYPES,     /* how many metatables, too */
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
@@ -405,10 +407,8 @@ int fll_index_set(lua_State *L, fl_lua *st);
 int fll_select(lua_State *L, fl_lua *st, fll_tensor *h, lua_Integer i);
 
 /* the rest */
-void fll_make_core(lua_State *L);
-void fll_random_core(lua_State *L);
-void fll_expr_core(lua_State *L);
-void fll_raw_core(lua_State *L);
+void fll_make_core(lua_State *L), fll_random_core(lua_State *L);
+void fll_expr_core(lua_State *L), fll_raw_core(lua_State *L);
 fl_raw *fll_toraw(lua_State *L, int i); /* NULL: it is none */
 /* register.c */
 int fll_op_register(lua_State *L);

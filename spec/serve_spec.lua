@@ -285,6 +285,40 @@ describe("flare.serve", function()
     assert.matches('\nflare_first_token_seconds_bucket{le="%+Inf"} 1\n', text)
   end)
 
+  it("holds answers to JSON, to a schema, to GBNF and to an expression", function()
+    local schema = {type = "object", required = {"n", "ok"}, properties = {
+      n = {type = "integer", minimum = 10, maximum = 99}, ok = {type = "boolean"}}}
+    local function held(format, more)
+      local body = {messages = {{role = "user", content = "low"}}, max_tokens = 200, seed = 2,
+                    response_format = format}
+      for name, value in pairs(more or {}) do body[name] = value end
+      local status, got = ask("/v1/chat/completions", body)
+      assert.equal(200, status)
+      assert.equal("stop", got.choices[1].finish_reason)
+      return got.choices[1].message.content
+    end
+    local format = {type = "json_schema", json_schema = {name = "x", schema = schema}}
+    for seed = 1, 4 do
+      local value = assert(core.json.decode(held(format, {seed = seed})))
+      assert.truthy(value.n >= 10 and value.n <= 99 and type(value.ok) == "boolean")
+    end
+    -- with what closes objects made likely, since a random model does not end
+    local bias = {[tostring(("}"):byte())] = 30, [tostring(('"'):byte())] = 10}
+    local any = held({type = "json_object"}, {logit_bias = bias})
+    assert.equal("table", type(core.json.decode(any)))
+    assert.matches("^%d%d%d%-[xy]$", held(nil, {regex = "\\d{3}-[xy]"}))
+    assert.matches("^a+b$", held(nil, {gbnf = 'root ::= "a"+ "b"', logit_bias = {["98"] = 20}}))
+    local function refused(pattern, o)
+      local status, got = ask("/v1/completions", {prompt = "a", response_format = o})
+      assert.equal(400, status)
+      assert.matches(pattern, got.error.message)
+      assert.equal("response_format", got.error.param)
+    end
+    refused("schema, #: 'not' is not supported",
+            {type = "json_schema", json_schema = {schema = {["not"] = {type = "null"}}}})
+    refused("json_schema needs a schema", {type = "json_schema"})
+  end)
+
   it("shows tools to the template, and finds the calls in a text", function()
     local tools = '[{"type":"function","function":{"name":"f","parameters":{"z":1,"a":2}}}]'
     local _, got = ask("/v1/chat/completions",

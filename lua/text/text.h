@@ -258,4 +258,7 @@ void fll_text_encode(lua_State *L, text_tokenizer *t, const char *p, size_t n);
 void fll_text_added_read(lua_State *L, text_tokenizer *t, int i);
 void fll_text_free(text_tokenizer *t);
 
+/* --- grammar.c --- */
+void fll_text_grammar_core(lua_State *L); /* adds to the table at the top */
+
 #endif

@@ -284,5 +284,6 @@ void fll_text_core(lua_State *L) {
   lua_pop(L, 1);
   lua_newtable(L);
   fll_register(L, functions);
+  fll_text_grammar_core(L);
   lua_setfield(L, -2, "text");
 }

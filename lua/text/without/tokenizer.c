@@ -8,7 +8,10 @@ static int missing(lua_State *L) {
 }
 
 void fll_text_core(lua_State *L) {
-  static const luaL_Reg functions[] = {{"new", missing}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"new", missing},
+                                       {"grammar", missing},
+                                       {"vocabulary", missing},
+                                       {NULL, NULL}};
   lua_newtable(L);
   fll_register(L, functions);
   lua_setfield(L, -2, "text");

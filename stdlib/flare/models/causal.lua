@@ -39,8 +39,9 @@ end
 --   leave out unlikely tokens; `repetition_penalty`, `presence_penalty`, `frequency_penalty`;
 --   `stop`, a list of what ends a text besides the model's end tokens: ids, lists of ids and, with
 --   a `tokenizer`, strings; `prompt`, texts in place of ids, and `on_text(piece, b)`, called with
---   whole characters, need the tokenizer, too, and the result has a `text` then; `ignore_eos`;
---   `seed`; `logprobs`, true or how many likely alternatives to return as well; `on_token(id, b,
+--   whole characters, need the tokenizer, too, and the result has a `text` then; `grammar`, made
+--   by flare.text.grammar, which texts are held to, needs it as well; `ignore_eos`; `seed`;
+--   `logprobs`, true or how many likely alternatives to return as well; `on_token(id, b,
 --   logprob)`, called with each token of text b, which ends the text if it returns false; `cache`,
 --   a models.Cache or models.Pages, whose tokens are not computed again where texts begin with
 --   them; `inputs`, what a model with an encoder listens to or reads, one for each text; `beams`,

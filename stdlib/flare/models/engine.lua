@@ -7,6 +7,7 @@ local fail = require "flare.fail"
 local options = require "flare.options"
 local request = require "flare.models.request"
 local sample = require "flare.models.sample"
+local Matcher = require "flare.models.matcher"
 local Pages = require "flare.models.pages"
 local Writer = require "flare.models.writer"
 
@@ -62,7 +63,7 @@ local function answer_of(self, o, k)
     top = o.logprobs and o.logprobs > 0 and {} or nil,
     writer = self.tokenizer and Writer(self.tokenizer, o.strings) or nil,
     generator = seed and core.generator(seed, self.device) or nil, cached = 0,
-    automaton = o.grammar and o.grammar:start() or nil}
+    matcher = o.grammar and Matcher{grammar = o.grammar, tokenizer = self.tokenizer, ends = o.set}}
 end
 
 --- Takes a request, which `step` works on.
@@ -83,6 +84,7 @@ function Engine:submit(given)
   options.count("submit", "n", o.n)
   if o.logprobs == true then o.logprobs = 0 end
   request.check_texts({o.ids}, self.model.config.vocab_size)
+  if o.grammar then Matcher.check("submit", o.grammar, self.tokenizer) end
   o.tokenizer = self.tokenizer
   o.set, o.sequences, o.strings = request.stops(self.model, o)
   local most = math.min(self.limit, self.pages.count * self.pages.block)
@@ -210,11 +212,14 @@ local function plain(answer)
   return o.temperature == 0 and not (o.bias or o.grammar or o.logprobs or sample.has_penalties(o))
 end
 
--- The next token of one text that is not plain.
+-- The next token of one text that is not plain; nil if its grammar allows none of the vocabulary.
 local function draw(answer, logits)
   local o = answer.request
   local scores = scored(answer, logits)
-  if answer.automaton then scores = answer.automaton:apply(scores) end
+  if answer.matcher then
+    scores = answer.matcher:apply(scores)
+    if answer.matcher.stuck then return nil end
+  end
   local id = sample.pick(scores, o, answer.generator)
   if answer.all then
     local one = core.ones({1, 1}, {device = id.device})
@@ -246,7 +251,7 @@ local function reason_of(answer, id)
   for _, sequence in ipairs(o.sequences) do
     if ends_with(answer.ids, sequence) then return "stop" end
   end
-  if answer.automaton and not answer.automaton:push(id) then return "stop" end
+  if answer.matcher and not answer.matcher:push(id) then return "stop" end
   if #answer.ids >= o.max_tokens then return "length" end
 end
 
@@ -299,7 +304,12 @@ local function choose(self, answers, logits)
         greedy = greedy or logits:argmax{dim = 2, base = 0}:totable()
         note(self, one, greedy[row])
       else
-        note(self, one, draw(one, logits:narrow(1, row, 1)))
+        local id, logp, top = draw(one, logits:narrow(1, row, 1))
+        if id then
+          note(self, one, id, logp, top)
+        else
+          finish(self, one, one.matcher.problem and "error" or "stop")
+        end
       end
       ::continue::
     end

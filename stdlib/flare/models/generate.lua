@@ -7,6 +7,7 @@ local options = require "flare.options"
 local request = require "flare.models.request"
 local sample = require "flare.models.sample"
 local Cache = require "flare.models.cache"
+local Matcher = require "flare.models.matcher"
 local Pages = require "flare.models.pages"
 local Writer = require "flare.models.writer"
 
@@ -94,10 +95,21 @@ local function tally(texts, logits)
   return counts
 end
 
+-- The logits of the tokens that the grammar allows in each text.
+local function allowed(run, logits)
+  local rows = {}
+  for b, out in ipairs(run.out) do
+    rows[b] = not out.reason and run.matchers[b]:banned(logits:size(2), logits.device)
+      or core.zeros({1, logits:size(2)}, {dtype = "bool", device = logits.device})
+  end
+  return logits:masked_fill(core.cat(rows, 1), -math.huge)
+end
+
 -- The next ids (batch, 1) from logits, with log-probabilities if they are wanted.
 function Run:choose(logits)
   local o, scores = self.o, logits
   if self.all then scores = sample.penalise(logits, o, self.all, self.new) end
+  if o.grammar then scores = allowed(self, scores) end
   local ids = sample.pick(scores, o, self.generator)
   if self.all then
     local one = core.ones(ids.shape, {device = ids.device})
@@ -134,6 +146,7 @@ function Run:note(b, id, logp, top)
   for _, sequence in ipairs(self.sequences) do
     if ends_with(ids, sequence) then out.reason = "stop" end
   end
+  if self.matchers and not self.matchers[b]:push(id) then out.reason = "stop" end
   if #ids == o.max_tokens and not out.reason then out.reason = "length" end
   if o.on_token and o.on_token(id, b, logp) == false and not out.reason then
     out.reason = "cancelled"
@@ -224,7 +237,7 @@ end
 local function start(model, o, texts)
   local longest, device = 0, model:parameters()[1].device
   for _, text in ipairs(texts) do longest = math.max(longest, #text) end
-  if o.compile == nil then o.compile = device ~= "cpu" end
+  if o.compile == nil then o.compile = device ~= "cpu" and not o.grammar end
   local need = longest + o.max_tokens
   if o.draft then need = need + o.draft_tokens + 1 end
   local limit = model.config.max_position_embeddings
@@ -241,6 +254,12 @@ local function start(model, o, texts)
   local run = setmetatable({model = model, o = o, cache = cache, device = device, out = {}}, Run)
   local strings
   run.set, run.sequences, strings = request.stops(model, o)
+  if o.grammar then
+    run.matchers = {}
+    for b = 1, #texts do
+      run.matchers[b] = Matcher{grammar = o.grammar, tokenizer = o.tokenizer, ends = run.set}
+    end
+  end
   if o.beams > 1 and #strings > 0 then
     fail "generate: beams end at ids and lists of ids, not at strings"
   end

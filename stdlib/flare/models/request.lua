@@ -3,6 +3,7 @@ local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
 local sample = require "flare.models.sample"
+local Matcher = require "flare.models.matcher"
 local Pages = require "flare.models.pages"
 
 local M = {}
@@ -90,7 +91,7 @@ local function check_draft(model, o)
   end
   options.count(WHERE, "draft_tokens", o.draft_tokens)
   for name, excluded in pairs{logprobs = o.logprobs, beams = o.beams > 1, cache = o.cache,
-                              ["a penalty"] = sample.has_penalties(o)} do
+                              ["a penalty"] = sample.has_penalties(o), ["a grammar"] = o.grammar} do
     if excluded then fail("generate: a draft excludes %s", name) end
   end
 end
@@ -117,7 +118,7 @@ function M.options(model, given)
   local defaults = {ids = none, max_tokens = 128, stop = {}, ignore_eos = false, seed = none,
     logprobs = none, on_token = none, cache = none, compile = none, inputs = none,
     beams = 1, length_penalty = 1, draft = none, draft_tokens = 4, tokenizer = none, prompt = none,
-    on_text = none}
+    on_text = none, grammar = none}
   for name, value in pairs(sample.defaults) do defaults[name] = value end
   local o = options.check(WHERE, given, defaults)
   M.defaults(o, model.generation)
@@ -125,7 +126,7 @@ function M.options(model, given)
   options.count(WHERE, "max_tokens", o.max_tokens)
   options.count(WHERE, "beams", o.beams)
   if o.beams > 1 then
-    for _, name in ipairs{"temperature", "on_token", "on_text", "logprobs"} do
+    for _, name in ipairs{"temperature", "on_token", "on_text", "logprobs", "grammar"} do
       if given[name] and given[name] ~= 0 then
         fail("generate: beams take the likeliest texts, which excludes %s", name)
       end
@@ -137,6 +138,7 @@ function M.options(model, given)
   end
   if o.draft then check_draft(model, o) end
   take_prompt(o)
+  if o.grammar then Matcher.check(WHERE, o.grammar, o.tokenizer) end
   if o.logprobs == true then o.logprobs = 0 end
   if o.logprobs then options.count(WHERE, "logprobs", o.logprobs, 0) end
   return o

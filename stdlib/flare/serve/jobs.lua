@@ -121,11 +121,43 @@ local function begin(self, path, text)
   return job, body, {conversation(self, body, tools)}
 end
 
-local function check_unknown(body)
-  local format = fields.typed(body, "response_format", "table")
-  if format and format.type ~= "text" then
-    fields.wrong("response_format", "'%s' is not supported", tostring(format.type))
+-- What the text is held to, or nil.
+-- @param text the body, where the schema has its members in the order of the request
+local function grammar_of(self, body, text)
+  local given, source = fields.typed(body, "response_format", "table"), nil
+  for _, name in ipairs{"gbnf", "regex"} do
+    local value = fields.typed(body, name, "string")
+    if value then source = {[name] = value} end
   end
+  local kind = given and given.type
+  if kind == "json_object" then
+    source = {json = true}
+  elseif kind == "json_schema" then
+    local holder = fields.typed(given, "json_schema", "table")
+    if not holder or holder.schema == nil then
+      fields.wrong("response_format", "json_schema needs a schema")
+    end
+    local tree = require "flare.text.template.ordered"(text)
+    source = {json = tree.map.response_format.map.json_schema.map.schema}
+  elseif given and kind ~= "text" then
+    fields.wrong("response_format", "'%s' is not known; there are text, json_object and "
+      .. "json_schema", tostring(kind))
+  end
+  if not source then return nil end
+  local name, value = next(source)
+  local key = name .. require "flare.text.grammar.strings".literal(value)
+  if self.grammar_key ~= key then
+    local ok, grammar = pcall(require "flare.text".grammar, source)
+    if not ok then
+      fields.refuse(400, (tostring(grammar):gsub("^[^\n:]+:%d+: ", "")),
+                    source.json and "response_format" or name)
+    end
+    self.grammar, self.grammar_key = grammar, key
+  end
+  return self.grammar
+end
+
+local function check_unknown(body)
   for _, name in ipairs{"best_of", "suffix", "echo", "functions"} do
     local value = fields.get(body, name)
     if value and not (name == "best_of" and value == 1) and value ~= "" then
@@ -142,11 +174,11 @@ end
 function M.read(self, path, text)
   local job, body, prompts = begin(self, path, text)
   check_unknown(body)
-  local list = {}
+  local list, grammar = {}, grammar_of(self, body, text)
   if #prompts > 128 then fields.wrong("prompt", "at most 128 prompts are allowed") end
   for k, ids in ipairs(prompts) do
     local o = fields.sampling(body, self.vocabulary)
-    o.ids = ids
+    o.ids, o.grammar = ids, grammar
     -- OpenAI's default, unless the model was published with others
     local sets = self.engine.model.generation
     if not o.temperature and not (sets and sets.do_sample) then o.temperature = 1 end

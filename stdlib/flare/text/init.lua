@@ -7,5 +7,5 @@ require "flare"
 
 return require "flare.lazy"("flare.text", {}, {
   load = "flare.text.files", Tokenizer = "flare.text.tokenizer", template = "flare.text.chat",
-  train_bpe = "flare.text.train",
+  train_bpe = "flare.text.train", grammar = "flare.text.grammar",
 })

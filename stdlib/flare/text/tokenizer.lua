@@ -98,6 +98,21 @@ function Tokenizer:bytes(id)
   return text
 end
 
+--- The bytes of the ids from 0 to size - 1, for grammars; special tokens have none.
+function Tokenizer:vocabulary(size)
+  self.vocabularies = self.vocabularies or {}
+  local known = self.vocabularies[size]
+  if not known then
+    local list = {}
+    for id = 0, math.min(size, #self) - 1 do
+      list[id + 1] = self.special[id] and "" or self:bytes(id)
+    end
+    known = core.text.vocabulary(list)
+    self.vocabularies[size] = known
+  end
+  return known
+end
+
 local encode_options = {
   special = true, parse_special = true, offsets = false, pair = options.none,
   truncate = options.none, pad = options.none, tensor = false,
