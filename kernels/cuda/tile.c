@@ -132,7 +132,7 @@ static int vector_operands(const tile_plan *p, plan_operand *to) {
   int n = 0, large = 0, dim = flc_tile_vector_dim(p);
   int64_t most = 0;
   for (int k = 0; k < t->n_stores; k++)
-    if (p->columns || flc_store_inner(p, k))
+    if ((p->columns || flc_store_inner(p, k)) && !fl_store_sums(&t->stores[k]))
       to[n++] =
           (plan_operand){&p->store[k], &t->stores[k].at,
                          t->n_in + t->stores[k].operand, flc_store_bytes(p, k)};
@@ -190,7 +190,8 @@ static void plan_ways(tile_plan *p) {
   for (int k = 0; k < t->n_stores; k++) {
     int way = form_way(p, &p->store[k], &t->stores[k].at,
                        t->n_in + t->stores[k].operand, p->v);
-    p->store_way[k] = (uint8_t)(store_along(p, k) ? TILE_EACH : way);
+    bool each = store_along(p, k) || fl_store_sums(&t->stores[k]);
+    p->store_way[k] = (uint8_t)(each ? TILE_EACH : way);
   }
 }
 
@@ -278,9 +279,7 @@ void flc_tile_needs(tile_plan *p, int pass, uint8_t *need) {
   }
 }
 
-/* Registers that an element of a row takes from pass to pass; of one pass what
- * is loaded. In quarters. */
-static int kept_bytes(tile_plan *p) {
+int flc_tile_kept_bytes(tile_plan *p) {
   uint8_t need[FL_PROGRAM_VALUES], loaded[FL_TILE_LEAVES] = {0};
   int bytes = 0, first = 0;
   p->kept = true;
@@ -333,7 +332,7 @@ static void plan_resident(tile_plan *p, int64_t keeps) {
 /* Threads of a row such that what is kept fits their registers. */
 static void plan_rows(tile_plan *p) {
   int64_t vectors = fl_ceil_div(p->reduced, p->v);
-  int bytes = kept_bytes(p);
+  int bytes = flc_tile_kept_bytes(p);
   p->kept = p->f.phases <= TILE_PASSES && p->reduced > 0;
   if (vectors <= 32 || p->reduced <= 1024) {
     p->lanes = two_up(vectors, 32);
@@ -379,7 +378,7 @@ static void plan_columns(tile_plan *p) {
   if (only)
     return;
   int64_t steps = fl_ceil_div(p->reduced, p->lanes);
-  int bytes = kept_bytes(p);
+  int bytes = flc_tile_kept_bytes(p);
   p->kept = p->f.phases <= TILE_PASSES && p->reduced > 0 && steps <= 16 &&
             steps * p->v * bytes <= 128;
   p->chunks = p->kept ? (int)steps : loads_together(p, steps);
@@ -449,11 +448,14 @@ static void plan_make(tile_plan *p, const flc_chip *chip) {
   flc_tile_dims(p);
   p->v = plan_vector(p);
   plan_ways(p);
-  if (p->columns)
+  if (p->sums)
+    flc_columns_plan(p, chip->processors);
+  else if (p->columns)
     plan_columns(p);
   else
     plan_rows(p);
-  plan_segments(p, chip);
+  if (!p->sums)
+    plan_segments(p, chip);
   memset(p->keep, 0, sizeof p->keep);
 }
 
@@ -467,6 +469,21 @@ typedef struct tile_head {
 
 static bool head_last(const tile_plan *p, int k) {
   return k == p->kernels - 1;
+}
+
+static int kernels_of(const tile_plan *p) {
+  return p->sums ? 2 : p->kernels;
+}
+
+/* Kernel k of a plan with sum stores. */
+static char *columns_make(tile_plan *p, int k) {
+  char head[120];
+  int threads = p->lanes * p->groups;
+  int64_t blocks = k ? flc_columns_blocks(p, &threads) : p->over * p->parts;
+  snprintf(head, sizeof head, "//%llu %d %d %d %llu\n",
+           (unsigned long long)blocks, k ? 1 : p->segments, threads, 2,
+           (unsigned long long)flc_columns_scratch(p));
+  return flc_tile_text(p, k, head);
 }
 
 /* The last kernel of rows in segments joins their sums, and writes what is by
@@ -532,8 +549,8 @@ static const char *make_texts(tile_plan *p, uint64_t key,
   const char *first = NULL;
   bool good = true;
   plan_make(p, chip);
-  for (int k = p->kernels - 1; k >= 0 && good; k--) {
-    char *made = text_make(p, k);
+  for (int k = kernels_of(p) - 1; k >= 0 && good; k--) {
+    char *made = p->sums ? columns_make(p, k) : text_make(p, k);
     good = made && (first = flc_text_keep(key + (uint64_t)k, made));
   }
   if (!good)
@@ -656,9 +673,9 @@ FLC_KERNEL(tile) {
 
 /* --- for the check: samples, since tiles of users are in no pack --- */
 
-/* x / sum(x) of bf16, and the sums as f32. */
+/* x / sum(x) of bf16, the sums as f32, and sums over the rows. */
 static void visit_sample(flc_visitor *v, int64_t rows, int64_t reduced,
-                         bool columns, bool stores_all) {
+                         bool columns, bool stores_all, bool sums) {
   static const uint8_t types[] = {FL_F32, FL_F32};
   static const fl_instr divide = {FL_ROW_div, FL_F32, FL_F32, 2,
                                   0,          {0, 1}, {0}};
@@ -673,25 +690,28 @@ static void visit_sample(flc_visitor *v, int64_t rows, int64_t reduced,
   fl_form at = {.coef = {columns ? 1 : reduced, columns ? rows : 1}};
   fl_leaf leaves[] = {{FL_LEAF_LOAD, 0, 0, -1, -1, at},
                       {FL_LEAF_REDUCE, FL_REDUCE_SUM, -1, 0, -1, {0, {0}}}};
-  fl_store stores[] = {{0, 1, {0, {1}}, 0, 0}, {1, 2, at, 0, 0}};
+  fl_store stores[] = {{0, 1, {0, {1}}, 0, 0},
+                       {1, 2, at, 0, 0},
+                       {2, 2, {0, {0, 1}}, FL_STORE_SUM, 0}};
   fl_tile t = {.body = &body,
                .n_dims = 2,
                .n_inner = 1,
-               .n_stores = stores_all ? 2 : 1,
+               .n_stores = 1 + stores_all + sums,
                .n_in = 1,
-               .n_out = 2,
+               .n_out = 2 + sums,
                .shape = {rows, reduced},
                .leaves = leaves,
                .stores = stores};
-  uint64_t of[] = {(uint64_t)rows, (uint64_t)reduced, columns, stores_all};
+  uint64_t of[] = {(uint64_t)rows, (uint64_t)reduced, columns, stores_all,
+                   sums};
   uint64_t key = flc_hash(FLC_HASH, of, sizeof of);
   const char *text = flc_text_find(key);
   tile_plan *p = text ? NULL : calloc(1, sizeof *p);
   if (p) {
     p->t = &t;
-    p->aligned = 7;
+    p->aligned = 15;
     p->dtype[0] = p->dtype[2] = FL_BF16;
-    p->dtype[1] = FL_F32;
+    p->dtype[1] = p->dtype[3] = FL_F32;
     text = make_texts(p, key, &chip);
     free(p);
   }
@@ -703,9 +723,12 @@ static void visit_sample(flc_visitor *v, int64_t rows, int64_t reduced,
 }
 
 void flc_visit_tile(flc_visitor *v) {
-  visit_sample(v, 4096, 768, false, true);     /* a warp a row */
-  visit_sample(v, 4096, 8192, false, true);    /* a block, values kept */
-  visit_sample(v, 4096, 1 << 18, false, true); /* a block, loaded again */
-  visit_sample(v, 4096, 200, true, true);      /* columns */
-  visit_sample(v, 768, 1 << 16, true, false);  /* columns in segments */
+  visit_sample(v, 4096, 768, false, true, false);     /* a warp a row */
+  visit_sample(v, 4096, 8192, false, true, false);    /* a block, values kept */
+  visit_sample(v, 4096, 1 << 18, false, true, false); /* loaded again */
+  visit_sample(v, 4096, 200, true, true, false);      /* columns */
+  visit_sample(v, 768, 1 << 16, true, false, false);  /* columns in segments */
+  visit_sample(v, 4096, 768, false, true, true); /* column sums beside rows */
+  visit_sample(v, 4096, 8192, false, true, true);
+  visit_sample(v, 4096, 1 << 18, false, true, true); /* sums in memory */
 }

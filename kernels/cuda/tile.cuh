@@ -264,3 +264,49 @@ void tile_columns(A (&a)[V], A *part, int row, int column) {
   for (int j = 0; j < V; j++)
     a[j] = part[j * COLUMNS + column];
 }
+
+/* --- column sums --- */
+
+/* Sums over GROUPS groups of LANES threads, in those of the first. `part` has
+ * room for four numbers of each thread. */
+template <int LANES, int GROUPS, int N, class A>
+void tile_groups(A (&a)[N], A *part, int lane, int group) {
+  if constexpr (GROUPS == 1)
+    return;
+#pragma unroll
+  for (int i = 0; i < N; i += 4) {
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < 4 && i + k < N; k++)
+      part[(k * GROUPS + group) * LANES + lane] = a[i + k];
+    __syncthreads();
+    if (group == 0) {
+#pragma unroll
+      for (int k = 0; k < 4 && i + k < N; k++)
+        for (int g = 1; g < GROUPS; g++)
+          a[i + k] += part[(k * GROUPS + g) * LANES + lane];
+    }
+  }
+}
+/* Over THREADS threads, in the first of them. */
+template <int THREADS, class A> A tile_block(A a, A *part) {
+  a = tile_lanes<1, 32>(a);
+  __syncthreads();
+  if ((threadIdx.x & 31) == 0)
+    part[threadIdx.x >> 5] = a;
+  __syncthreads();
+  if (threadIdx.x == 0)
+    for (int k = 1; k < THREADS / 32; k++)
+      a += part[k];
+  return a;
+}
+/* Over ROWS threads of each of COLUMNS columns, in the first row. */
+template <int COLUMNS, int ROWS, class A>
+A tile_down(A a, A *part, int column, int row) {
+  part[row * COLUMNS + column] = a;
+  __syncthreads();
+  if (row == 0)
+    for (int k = 1; k < ROWS; k++)
+      a += part[k * COLUMNS + column];
+  return a;
+}

@@ -44,6 +44,11 @@ typedef struct tile_plan {
   int segments;                    /* of a row: blockIdx.y */
   int64_t segment;                 /* elements */
   int kernels;                     /* 1, or one for each pass with segments */
+  /* sum stores: the dims before n_kept number sums, `over` of them, of `turns`
+   * rows each; `parts` blocks share these */
+  bool sums;
+  int n_kept, parts;
+  int64_t over, turns;
 } tile_plan;
 
 /* Sets the dims, their forms, and what they decide (tile_dims.c). */
@@ -52,7 +57,9 @@ void flc_tile_dims(tile_plan *p);
 int64_t flc_leaf_bytes(const tile_plan *p, int leaf);
 int64_t flc_store_bytes(const tile_plan *p, int store);
 static inline int flc_tile_vector_dim(const tile_plan *p) {
-  return p->columns ? p->n_outer - 1 : p->n_dims - 1;
+  return p->columns               ? p->n_outer - 1
+         : p->n_dims > p->n_outer ? p->n_dims - 1
+                                  : -1;
 }
 
 /* What an inner value is to a pass. */
@@ -82,7 +89,8 @@ static inline int flc_position_value(const tile_plan *p, int k) {
 }
 /* Whether a store is done for each element of a row. */
 static inline bool flc_store_inner(const tile_plan *p, int k) {
-  bool inner = p->f.inner[flc_tile_value(p, p->t->stores[k].value)];
+  bool inner = p->f.inner[flc_tile_value(p, p->t->stores[k].value)] ||
+               (p->t->stores[k].add == FL_STORE_SUM && p->t->n_dims);
   for (int i = 0; i < p->t->n_positions; i++)
     inner = inner ||
             (flc_store_along(p, k, i) && p->f.inner[flc_position_value(p, i)]);
@@ -90,6 +98,17 @@ static inline bool flc_store_inner(const tile_plan *p, int k) {
     inner = inner || p->store[k].coef[d];
   return inner;
 }
+
+/* Registers that an element of a row takes from pass to pass; of one pass what
+ * is loaded. In quarters. */
+int flc_tile_kept_bytes(tile_plan *p);
+
+/* --- tile_columns.c: plans with sum stores --- */
+
+void flc_columns_plan(tile_plan *p, int processors);
+size_t flc_columns_scratch(const tile_plan *p);
+/* Of the second kernel. */
+int64_t flc_columns_blocks(const tile_plan *p, int *threads);
 
 /* The text of kernel k, to be freed; NULL: out of memory. */
 char *flc_tile_text(tile_plan *p, int k, const char *head);

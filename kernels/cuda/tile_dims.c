@@ -261,6 +261,69 @@ static void plan_width(tile_plan *p) {
     p->wide = p->wide || p->t->positions[k].bound > 2000000000;
 }
 
+/* --- sum stores --- */
+
+/* Dims that they sum over, a bit each. */
+static uint32_t summed_dims(const tile_plan *p) {
+  uint32_t dims = 0;
+  for (int k = p->t->n_stores; k-- > 0;)
+    if (fl_store_sums(&p->t->stores[k]))
+      dims = ~form_dims(p, &p->store[k]) & ((1u << p->n_dims) - 1);
+  return dims;
+}
+
+/* Whether all sum over the same dims, inner ones included. */
+static bool sums_alike(const tile_plan *p) {
+  uint32_t dims = summed_dims(p), all = (1u << p->n_dims) - 1;
+  bool alike = true;
+  for (int k = 0; k < p->t->n_stores; k++)
+    if (fl_store_sums(&p->t->stores[k]))
+      alike = alike && (~form_dims(p, &p->store[k]) & all) == dims;
+  return alike;
+}
+
+/* Moves the dims of [begin, end) that are in the set to the end; their number
+ * is returned. */
+static int dims_last(tile_plan *p, plan_form *f, int n, int begin, int end,
+                     uint32_t set) {
+  int last = 0;
+  for (int d = end - 1; d >= begin; d--) {
+    if (!(set >> d & 1))
+      continue;
+    for (int i = d; i < end - 1 - last; i++)
+      swap_dims(p, f, n, i, i + 1);
+    last++;
+  }
+  return last;
+}
+
+/* Without reductions: rows are what lies side by side, of the dims that are
+ * kept all, of those that are summed one. */
+static void plan_sum_rows(tile_plan *p, plan_form *f, int n) {
+  int64_t score;
+  uint32_t summed = summed_dims(p), all = (1u << p->n_dims) - 1;
+  if (p->n_dims == 0)
+    return;
+  int best = best_dim(f, n, 0, p->n_dims, false, &score);
+  uint32_t inner = summed >> best & 1 ? 1u << best : all & ~summed;
+  p->n_outer = p->n_dims - dims_last(p, f, n, 0, p->n_dims, inner);
+  p->rows = p->reduced = 1;
+  for (int d = 0; d < p->n_dims; d++)
+    *(d < p->n_outer ? &p->rows : &p->reduced) *= p->size[d];
+  plan_inner(p);
+}
+
+static void count_kept(tile_plan *p) {
+  uint32_t summed = summed_dims(p);
+  p->over = 1;
+  for (int d = 0; d < p->n_outer; d++)
+    if (!(summed >> d & 1)) {
+      p->n_kept++;
+      p->over *= p->size[d];
+    }
+  p->turns = p->rows / p->over;
+}
+
 /* Inner dims that nothing is reduced over, nor stored once for, are outer ones
  * like the others. */
 void flc_tile_dims(tile_plan *p) {
@@ -271,27 +334,37 @@ void flc_tile_dims(tile_plan *p) {
     bool inner = flc_store_inner(p, k);
     rows = rows || (!inner && p->t->n_inner);
     p->writes_inner |= inner;
+    p->sums |= fl_store_sums(&p->t->stores[k]);
   }
+  rows = rows || (p->sums && !sums_alike(p));
   if (!rows) {
     p->n_outer = p->n_dims;
     p->rows *= p->reduced;
     p->reduced = 1;
     memset(p->f.inner, 0, sizeof p->f.inner);
-    p->writes_inner = false;
+    p->writes_inner = p->sums;
   }
-  int n = plan_forms(p, f);
+  int n = plan_forms(p, f), kept = 0;
   int64_t outer = -1, inner = -1;
   if (!rows) {
-    plan_repeats(p, f, n);
+    (p->sums ? plan_sum_rows : plan_repeats)(p, f, n);
     n = plan_forms(p, f);
   }
-  order_dims(p, f, n, 0, p->n_outer, false);
+  if (p->sums) {
+    uint32_t summed = summed_dims(p);
+    kept = p->n_outer - dims_last(p, f, n, 0, p->n_outer, summed);
+    order_dims(p, f, n, 0, kept, false);
+  }
+  order_dims(p, f, n, kept, p->n_outer, false);
   order_dims(p, f, n, p->n_outer, p->n_dims, true);
   if (p->n_outer)
     best_dim(f, n, 0, p->n_outer, p->n_dims > p->n_outer, &outer);
   if (p->n_dims > p->n_outer)
     best_dim(f, n, p->n_outer, p->n_dims, true, &inner);
   merge_dims(p, f, n);
-  p->columns = p->n_dims == p->n_outer || (outer > inner && p->reduced > 0);
+  p->columns = !p->sums &&
+               (p->n_dims == p->n_outer || (outer > inner && p->reduced > 0));
+  if (p->sums)
+    count_kept(p);
   plan_width(p);
 }

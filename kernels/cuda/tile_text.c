@@ -38,7 +38,7 @@ void FL_PRINTF(2, 3) flc_put(tile_text *t, const char *format, ...) {
 
 /* --- names --- */
 
-static const char *memory_type(const tile_plan *p, int operand) {
+const char *flc_memory_type(const tile_plan *p, int operand) {
   static const char *const names[] = {
       [FL_F64] = "double",  [FL_F32] = "float",   [FL_F16] = "f16",
       [FL_BF16] = "bf16",   [FL_I64] = "int64_t", [FL_I32] = "int32_t",
@@ -61,11 +61,10 @@ typedef struct scope {
   uint8_t done[FL_PROGRAM_VALUES];
 } scope;
 
-/* `given`: the tile's own form. */
-static void put_form(tile_text *to, const tile_plan *p, const fl_form *at,
-                     const fl_form *given, bool j) {
+void flc_put_form(tile_text *to, const tile_plan *p, const fl_form *at,
+                  const fl_form *given, bool j) {
   const char *end = p->wide ? "LL" : "";
-  int dim = p->columns ? p->n_outer - 1 : p->n_dims - 1;
+  int dim = flc_tile_vector_dim(p);
   flc_put(to, "(%lld%s", (long long)at->offset, end);
   for (int d = 0; d < p->n_dims; d++)
     if (at->coef[d])
@@ -80,7 +79,7 @@ static void put_form(tile_text *to, const tile_plan *p, const fl_form *at,
 }
 
 static void put_leaf_form(tile_text *to, const tile_plan *p, int leaf, bool j) {
-  put_form(to, p, &p->leaf[leaf], &p->t->leaves[leaf].at, j);
+  flc_put_form(to, p, &p->leaf[leaf], &p->t->leaves[leaf].at, j);
 }
 
 static void scope_value(scope *s, int v);
@@ -243,8 +242,9 @@ static int loaded_width(const tile_plan *p, int leaf) {
 }
 
 static void put_loaded(tile_text *to, const tile_plan *p, int leaf) {
-  flc_put(to, "tile_vec<%s, %d> x%d", memory_type(p, leaf_of(p, leaf)->operand),
-          loaded_width(p, leaf), leaf);
+  flc_put(to, "tile_vec<%s, %d> x%d",
+          flc_memory_type(p, leaf_of(p, leaf)->operand), loaded_width(p, leaf),
+          leaf);
   if (p->f.inner[leaf])
     flc_put(to, "[%d]", p->chunks);
   flc_put(to, ";\n");
@@ -312,13 +312,17 @@ static void put_sum(tile_text *to, const tile_plan *p, int k, bool j) {
 static void put_store_begin(tile_text *to, const tile_plan *p, int k) {
   if (p->store_way[k] == TILE_BESIDE)
     flc_put(to, "tile_vec<%s, %d> y%d;\n",
-            memory_type(p, p->t->n_in + p->t->stores[k].operand), p->v, k);
+            flc_memory_type(p, p->t->n_in + p->t->stores[k].operand), p->v, k);
 }
 
 /* Element j. */
 static void put_store_value(tile_text *to, const tile_plan *p, int k, bool j) {
   int operand = p->t->stores[k].operand;
-  const char *type = memory_type(p, p->t->n_in + operand);
+  const char *type = flc_memory_type(p, p->t->n_in + operand);
+  if (fl_store_sums(&p->t->stores[k])) {
+    flc_columns_add(to, p, k, j || p->t->stores[k].add == FL_STORE_SUM);
+    return;
+  }
   if (j && p->store_way[k] == TILE_BESIDE) {
     flc_put(to, "y%d.at[j] = tile_put<%s>(v%d);\n", k, type, store_value(p, k));
     return;
@@ -326,7 +330,7 @@ static void put_store_value(tile_text *to, const tile_plan *p, int k, bool j) {
   put_sum(to, p, k, j);
   flc_put(to, "tile_%s(out%d + ", p->t->stores[k].add ? "add" : "store",
           operand);
-  put_form(to, p, &p->store[k], &p->t->stores[k].at, j);
+  flc_put_form(to, p, &p->store[k], &p->t->stores[k].at, j);
   flc_put(to, ", tile_put<%s>(v%d));\n", type, store_value(p, k));
 }
 
@@ -336,7 +340,7 @@ static void put_store_end(tile_text *to, const tile_plan *p, int k) {
   put_sum(to, p, k, false);
   flc_put(to, "tile_%s(out%d + ", p->t->stores[k].add ? "add" : "save",
           p->t->stores[k].operand);
-  put_form(to, p, &p->store[k], &p->t->stores[k].at, false);
+  flc_put_form(to, p, &p->store[k], &p->t->stores[k].at, false);
   flc_put(to, ", y%d);\n", k);
 }
 
@@ -416,8 +420,8 @@ static void put_rows(tile_text *to, const tile_plan *p, int stage) {
 
 /* --- passes --- */
 
-static void put_coordinates(tile_text *to, const tile_plan *p, const char *of,
-                            int begin, int end) {
+void flc_put_coordinates(tile_text *to, const tile_plan *p, const char *of,
+                         int begin, int end) {
   if (begin == end)
     return;
   flc_put(to, "ix c%d = %s;\n", begin, of);
@@ -430,7 +434,8 @@ static void put_coordinates(tile_text *to, const tile_plan *p, const char *of,
 static void put_chunks(tile_text *to, const tile_plan *p, int64_t step) {
   bool all = p->reduced % (p->lanes * step) == 0 &&
              (p->kept || p->segment % (p->lanes * step * p->chunks) == 0) &&
-             (p->kept || p->reduced % (p->lanes * step * p->chunks) == 0);
+             (p->kept || p->reduced % (p->lanes * step * p->chunks) == 0) &&
+             (!p->kept || p->segments == 1 || p->reduced % p->segment == 0);
   flc_put(to, "#pragma unroll\nfor (int c = 0; c < %d; c++) {\n", p->chunks);
   if (p->lanes > 1)
     flc_put(to, "const ix r = r0 + (c * %d + lane) * %lld;\n", p->lanes,
@@ -438,7 +443,7 @@ static void put_chunks(tile_text *to, const tile_plan *p, int64_t step) {
   else
     flc_put(to, "const ix r = r0 + c * %lld;\n", (long long)step);
   flc_put(to, all ? "{\n" : "if (r < end) {\n");
-  put_coordinates(to, p, "r", p->n_outer, p->n_dims);
+  flc_put_coordinates(to, p, "r", p->n_outer, p->n_dims);
 }
 
 static void put_element(tile_text *to, tile_plan *p, int pass,
@@ -462,7 +467,7 @@ static void put_element(tile_text *to, tile_plan *p, int pass,
   /* others are stored when all is known: they may be where it was loaded */
   for (int k = 0; k < p->t->n_stores && last; k++)
     if (flc_store_inner(p, k) && p->store_way[k] != TILE_BESIDE) {
-      if (rows_left(p))
+      if (rows_left(p) && !fl_store_sums(&p->t->stores[k]))
         flc_put(to, "if (on)\n");
       put_store_value(to, p, k, true);
     }
@@ -527,7 +532,14 @@ static void put_pass(tile_text *to, tile_plan *p, int pass,
   if (p->reduced == 0)
     return;
   flc_sums_turns(to, p, pass + 1);
-  if (p->kept)
+  if (p->kept && p->segments > 1)
+    flc_put(
+        to,
+        "{\nconst ix r0 = blockIdx.y * (ix)%lld, end = r0 + %lld < %lld ? r0 "
+        "+ %lld : %lld;\n",
+        (long long)p->segment, (long long)p->segment, (long long)p->reduced,
+        (long long)p->segment, (long long)p->reduced);
+  else if (p->kept)
     flc_put(to, "{\nconst ix r0 = 0, end = %lld;\n", (long long)p->reduced);
   else if (p->segments == 1)
     flc_put(to, "for (ix r0 = 0, end = %lld; r0 < end; r0 += %lld) {\n",
@@ -576,12 +588,12 @@ static void put_operands(tile_text *to, const tile_plan *p) {
   for (int k = 0; k < p->t->n_in; k++)
     if (used >> k & 1)
       flc_put(to, "const %s *const in%d = (const %s *)%sa.at[%d];\n",
-              memory_type(p, k), k, memory_type(p, k),
+              flc_memory_type(p, k), k, flc_memory_type(p, k),
               p->numbers >> k & 1 ? "&" : "", k);
   for (int k = 0; k < p->t->n_out; k++)
     flc_put(to, "%s *const out%d = (%s *)a.at[%d];\n",
-            memory_type(p, p->t->n_in + k), k, memory_type(p, p->t->n_in + k),
-            p->t->n_in + k);
+            flc_memory_type(p, p->t->n_in + k), k,
+            flc_memory_type(p, p->t->n_in + k), p->t->n_in + k);
 }
 
 /* Which row, or rows; threads beyond the last do it again, but store nothing,
@@ -596,6 +608,11 @@ static void put_place(tile_text *to, const tile_plan *p) {
     flc_put(to,
             "const int group = threadIdx.x / %d, lane = threadIdx.x %% %d;\n",
             p->lanes, p->lanes);
+  if (p->sums) {
+    flc_columns_begin(to, p);
+    flc_put_coordinates(to, p, "row", 0, p->n_outer);
+    return;
+  }
   flc_put(to, "const ix wanted = (ix)blockIdx.x * %d + group;\n", p->groups);
   flc_put(to, "const bool on = wanted < %lld;\n", (long long)n);
   if (p->columns && p->lanes == 1 && p->f.phases == 1)
@@ -607,7 +624,7 @@ static void put_place(tile_text *to, const tile_plan *p) {
                          : p->v == 2 ? " * 2"
                                      : ""
                        : "");
-  put_coordinates(to, p, "row", 0, p->n_outer);
+  flc_put_coordinates(to, p, "row", 0, p->n_outer);
 }
 
 static void put_kernel(tile_text *to, tile_plan *p, int k) {
@@ -625,6 +642,10 @@ static void put_kernel(tile_text *to, tile_plan *p, int k) {
   }
   put_constants(to, p);
   put_operands(to, p);
+  if (p->sums && k > 0) {
+    flc_columns_text(to, p);
+    return;
+  }
   put_place(to, p);
   if (p->columns && p->lanes > 1 && p->f.phases > 1)
     flc_put(to, "__shared__ double shared[%d];\n",
@@ -652,10 +673,15 @@ static void put_kernel(tile_text *to, tile_plan *p, int k) {
   }
   if (last == p->f.phases - 1)
     put_row_stores(to, p);
+  if (p->sums)
+    flc_columns_end(to, p);
 }
 
 char *flc_tile_text(tile_plan *p, int k, const char *head) {
   tile_text to = {0};
+  int threads = p->lanes * p->groups;
+  if (p->sums && k > 0)
+    flc_columns_blocks(p, &threads);
   flc_put(&to, "%s", head);
   size_t level = to.n + strlen("#define FL_MATH ");
   flc_put(&to, "#define FL_MATH 0\n#include \"kernels/cuda/tile.cuh\"\n");
@@ -667,7 +693,7 @@ char *flc_tile_text(tile_plan *p, int k, const char *head) {
   flc_put(&to,
           "__global__ void __launch_bounds__(%d%s%.0d) tile(const "
           "__grid_constant__ tile_args a) {\n",
-          p->lanes * p->groups, p->resident ? ", " : "", p->resident);
+          threads, p->resident ? ", " : "", p->resident);
   size_t body = to.n;
   put_kernel(&to, p, k);
   flc_put(&to, "}\n");

@@ -16,6 +16,15 @@ void FL_PRINTF(2, 3) flc_put(tile_text *t, const char *format, ...);
 /* Opens the loop over the v elements of a vector, j. */
 void flc_put_each(tile_text *to, int v);
 
+/* Declares the coordinates of dims [begin, end), of which `of` is the number.
+ */
+void flc_put_coordinates(tile_text *to, const tile_plan *p, const char *of,
+                         int begin, int end);
+/* `given`: the tile's own form; j: of element j of a vector. */
+void flc_put_form(tile_text *to, const tile_plan *p, const fl_form *at,
+                  const fl_form *given, bool j);
+const char *flc_memory_type(const tile_plan *p, int operand);
+
 /* --- of a plan --- */
 
 static inline const char *value_type(const tile_plan *p, int v) {
@@ -48,6 +57,8 @@ static inline int store_value(const tile_plan *p, int k) {
 }
 static inline bool
 rows_left(const tile_plan *p) { /* the last block has too few */
+  if (p->sums)
+    return p->turns % p->groups != 0;
   return (p->rows / (p->columns ? p->v : 1)) % p->groups != 0;
 }
 static inline bool is_moment(const tile_plan *p, int v) {
@@ -83,5 +94,15 @@ void flc_sums_again(tile_text *to, const tile_plan *p, int phase);
 void flc_sums_away(tile_text *to, const tile_plan *p, int phase);
 /* Bytes of shared memory that a thread of columns has. */
 int flc_sums_shared(const tile_plan *p);
+
+/* --- tile_columns.c --- */
+
+/* Opens the loop over the rows of a block; closes it, and writes their sums. */
+void flc_columns_begin(tile_text *to, const tile_plan *p);
+void flc_columns_end(tile_text *to, const tile_plan *p);
+/* What a sum store does with its value; `j`: of an element of a row. */
+void flc_columns_add(tile_text *to, const tile_plan *p, int k, bool j);
+/* The body of the second kernel. */
+void flc_columns_text(tile_text *to, const tile_plan *p);
 
 #endif

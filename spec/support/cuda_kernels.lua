@@ -40,7 +40,7 @@ return {
     shape = "6c1f24b7",
     softmax = "776074e7",
     sort = "cb208182",
-    tile = "0e4928f0",
+    tile = "2c2195cb",
   },
   ["attention bits<1, 1>"] = {32, 0, 0},
   ["attention few<3, 128, 1>"] = {64, 24, 20},
