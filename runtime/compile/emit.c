@@ -372,6 +372,16 @@ static fl_status probe_tile(fl_device d, const fli_step *x,
   return x->op->kernel[d >> 8](&l);
 }
 
+static fl_dtype stored_dtype(const fuse_group *g, const fuse_value *w) {
+  return w->column ? fli_graph_dtype(&g->graph, w->value) : w->dtype;
+}
+
+static fl_storing emit_storing(const emitting *m, const fuse_value *w) {
+  if (w->column) /* rows of one element have no inner dims */
+    return m->n_inner ? w->column : FL_STORE_SUM;
+  return w->sum ? FL_STORE_ADD : FL_STORE_SET;
+}
+
 static fl_status emit_tile(emitting *m, fli_step *x) {
   const fuse_group *g = m->g;
   fl_store stores[FL_TILE_STORES];
@@ -384,14 +394,15 @@ static fl_status emit_tile(emitting *m, fli_step *x) {
   for (int k = 0; k < g->n_written; k++) {
     const fuse_value *w = &g->written[k];
     fli_fused_operand o = {.slot = w->slot, .number = FUSE_NONE};
-    int value = emit_value(m, (int)w->value.i, w->dtype);
+    int value = emit_value(m, (int)w->value.i, stored_dtype(g, w));
     o.meta.dtype = w->dtype;
     int operand = emit_operand(m, &o, false);
     if (value < 0 || operand < 0)
       return FL_ESIZE;
     stores[k].operand = (int16_t)operand;
     stores[k].value = (int16_t)value;
-    stores[k].add = w->sum;
+    stores[k].add = (int32_t)emit_storing(m, w);
+    stores[k].round = w->column ? (int32_t)w->round : 0;
     m->f->p->adds = m->f->p->adds || w->sum;
     stores[k].at = emit_form(m, &w->at);
   }
@@ -454,6 +465,9 @@ static bool emit_is_expression(const emitting *m) {
     return false;
   for (int k = 0; k < m->n_leaves; k++)
     if (m->leaves[k].kind != FL_LEAF_LOAD || m->leaves[k].mask >= 0)
+      return false;
+  for (int k = 0; k < g->n_written; k++)
+    if (g->written[k].column)
       return false;
   return m->f->w->device != 0 && !g->inner && m->n_dims <= FL_MAX_DIMS &&
          m->n_leaves <= FL_PROGRAM_IN && g->n_written <= FL_MAX_OUT;

@@ -28,9 +28,12 @@ static bool member_add(fuse *f, fli_step *x, uint32_t member) {
 
 /* A launch of the group: 0 if it has no nodes of its own, 1 if some are used,
  * else -1. Loads are not what it computes. */
-static int member_used(const fuse_group *g, const uint8_t *used,
+static int member_used(const fuse *f, const fuse_group *g, const uint8_t *used,
                        uint32_t entry) {
   int state = 0;
+  for (int k = 0; k < g->n_written; k++)
+    if (g->written[k].column && f->entry_of[g->written[k].def] == entry)
+      return 1;
   for (int i = 0, leaf = 0; i < g->graph.n && state <= 0; i++) {
     const fli_expr_node *x = &g->graph.nodes[i];
     const fuse_leaf *of = x->op == FLI_INPUT ? &g->leaves[leaf++] : NULL;
@@ -80,7 +83,7 @@ fl_status fli_explain_members(fuse *f, const fuse_group *g, const uint8_t *used,
       return FL_ENOMEM;
   }
   for (int k = 0; k < g->n; k++)
-    if (member_used(g, used, g->entry[k]) >= 0 &&
+    if (member_used(f, g, used, g->entry[k]) >= 0 &&
         !member_add(f, x, g->entry[k]))
       return FL_ENOMEM;
   for (uint32_t k = x->members + 1; k < p->n_members; k++) /* by calls */

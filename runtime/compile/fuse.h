@@ -31,7 +31,9 @@ typedef struct fuse_value { /* an element of memory that is known */
   uint32_t def;             /* operand that wrote it; FUSE_NONE: older */
   int slot, mask;           /* a node: it is known where that is true; -1 */
   fl_dtype dtype;
-  bool sum; /* it is added to what lies there */
+  bool sum;          /* it is added to what lies there */
+  fl_storing column; /* FL_STORE_SUM...: it is summed over dims (column.c) */
+  fl_dtype round;    /* the sum is, first; FL_NODTYPE */
   fl_form at;
   fl_value value;
 } fuse_value;
@@ -49,8 +51,9 @@ typedef struct fuse_group {
   uint32_t from;
   int n, n_leaves, n_values, n_written, n_positions, most_dims;
   fli_nest nest;
-  uint32_t inner; /* dims that reductions reduce, a bit each */
-  fli_nest first; /* of the first launch, and its coordinates */
+  uint32_t inner;  /* dims that reductions reduce, a bit each */
+  int reduce_from; /* the first leaf that may be such a reduction */
+  fli_nest first;  /* of the first launch, and its coordinates */
   fl_form first_at[FL_MAX_DIMS];
   uint32_t entry[FUSE_MEMBERS];
   fuse_leaf leaves[FL_TILE_LEAVES];
@@ -204,6 +207,25 @@ fl_form fli_fuse_access(const fli_arg *a, const fl_form *of, int dims);
 const fl_meta *fli_fuse_space(const fuse *f, const fli_entry *e);
 
 bool fli_fuse_coordinate(fuse *f, int i, const fl_form *at, fl_value *v);
+
+/* --- column.c --- */
+
+/* Whether the value is made of reductions among the first n leaves. */
+bool fli_fuse_reduces(const fuse_group *g, fl_value v, int n_leaves);
+/* Whether a sum over these dims of the nest may be stored as a column sum;
+ * `rows`: of one value for each row. */
+bool fli_fuse_is_column(const fuse_group *g, uint32_t summed, bool rows);
+/* Whether the group's column sums go with rows of these dims. */
+bool fli_fuse_columns_fit(const fuse_group *g, uint32_t inner);
+/* A launch's result as a column sum: what is summed, and what the sum is
+ * rounded to. False: it is no sum. */
+bool fli_fuse_column(fuse *f, int i, fl_value *y, fl_dtype *round);
+/* Whether group i may become one with other rows, or none, whose reductions are
+ * column sums; makes it one. */
+bool fli_fuse_turns(fuse *f, int i, uint32_t inner);
+bool fli_fuse_turn(fuse *f, int i);
+/* Whether the launch copies a column sum; what is then stored. */
+bool fli_fuse_copies_column(fuse *f, int i, uint32_t entry, fuse_value *y);
 
 /* --- gather.c --- */
 

@@ -113,9 +113,12 @@ typedef struct joining {
   const fli_entry *e;
   fl_form of[FL_MAX_DIMS];
   fl_form out[FL_MAX_OUT];
-  uint32_t inner; /* of the group afterwards */
-  bool each;      /* it has the loops of the group, not only its rows */
-  bool dry;       /* the group stays as it is */
+  uint32_t inner;    /* of the group afterwards */
+  bool each;         /* it has the loops of the group, not only its rows */
+  bool turn;         /* the group's reductions become column sums */
+  fl_storing column; /* its result is a column sum, rounded to `round` */
+  fl_dtype round;
+  bool dry; /* the group stays as it is */
   fli_apart apart;
 } joining;
 
@@ -183,6 +186,7 @@ static bool coordinates_of(const fuse *f, fuse_group *g, const fli_entry *e,
         continue;
       for (int j = g->n_written; j-- > 0 && turn == 0;)
         if (g->written[j].slot == a->slot && !g->written[j].sum &&
+            !g->written[j].column &&
             coordinates_by(g, a, g->written[j].at, space, of))
           return true;
       for (int j = 0; j < g->n_leaves && turn == 2; j++)
@@ -268,6 +272,49 @@ static bool tall_fits(const joining *j) {
   return true;
 }
 
+/* A result that is the sum of other elements than a row's. */
+static bool column_fits(joining *j, uint32_t summed, bool rows) {
+  if (j->e->n_out != 1 || !fli_fuse_is_column(j->g, summed, rows))
+    return false;
+  j->column = rows ? FL_STORE_SUM_ROWS : FL_STORE_SUM;
+  return true;
+}
+
+/* Reductions by rows of dims `inner` that are not the group's: what lies side
+ * by side is a row, and the others are column sums. */
+static bool other_rows_fit(joining *j, uint32_t inner) {
+  bool apart = rows_are_columns(j, inner);
+  if (apart && column_fits(j, inner, false))
+    return true;
+  if (!fli_fuse_turns(j->f, j->i, inner))
+    return !apart && column_fits(j, inner, false);
+  j->turn = true;
+  j->inner = inner;
+  return true;
+}
+
+/* A launch that reduces dims `inner` of all that the group loops over. */
+static bool reduction_fits(joining *j, uint32_t inner) {
+  fuse_group *g = j->g;
+  if (g->inner && g->inner != inner)
+    return other_rows_fit(j, inner);
+  bool tall = rows_are_tall(j, inner), reread = false;
+  for (int k = 0; k < g->n_written; k++) {
+    uint32_t goes = dims_used(&g->nest, &g->written[k].at, 1) & inner;
+    reread = reread || (!g->written[k].column && goes);
+    if (tall && g->written[k].sum)
+      return false;
+    /* all its elements are to be added, whether they differ or not */
+    if (g->written[k].sum && !g->inner && goes != inner)
+      return false;
+  }
+  if (tall && reread)
+    return column_fits(j, inner, false);
+  j->inner = inner;
+  g->tall = tall;
+  return fli_fuse_columns_fit(g, inner);
+}
+
 /* Whether the launch's loops are the group's, or its rows. */
 static bool loops_fit(joining *j) {
   fuse_group *g = j->g;
@@ -281,31 +328,25 @@ static bool loops_fit(joining *j) {
     for (int i = 0; i < space->ndim; i++)
       *(reduced >> i & 1 ? &inner : &outer) |=
           dims_used(&g->nest, &j->of[i], 1);
-    if (used != all || inner & outer || inner == 0 ||
-        (g->inner && g->inner != inner))
+    if (inner & outer || inner == 0 ||
+        (used != all && (!g->inner || used != (all & ~g->inner))) ||
+        !(used == all ? reduction_fits(j, inner) : column_fits(j, inner, true)))
       return false;
-    j->inner = inner;
-    g->tall = rows_are_tall(j, inner);
-    for (int k = 0; k < g->n_written; k++) {
-      uint32_t goes = dims_used(&g->nest, &g->written[k].at, 1) & inner;
-      if (g->tall && (goes || g->written[k].sum))
-        return false;
-      /* all its elements are to be added, whether they differ or not */
-      if (g->written[k].sum && !g->inner && goes != inner)
-        return false;
-    }
   } else if (used != all) {
     if (!g->inner || used != (all & ~g->inner))
       return false;
-  } else if (g->tall)
-    return false;
+  } else if (g->tall) {
+    if (!(j->turn = fli_fuse_turns(j->f, j->i, 0)))
+      return false;
+    j->inner = 0;
+  }
   bool sum = fli_fuse_part(j->f, j->e)->role == FUSE_SUM;
   j->each = used == all;
   for (int k = 0; k < j->e->n_out && !sum; k++)
     j->out[k] = fli_fuse_access(
         fli_fuse_arg(j->f, j->e->arg + (uint32_t)(j->e->n_in + k)), j->of,
         space->ndim);
-  return true;
+  return !(j->turn && sum);
 }
 
 /* Whether memory that a result is written to is not otherwise used by the group
@@ -318,7 +359,7 @@ static bool results_fit(joining *j) {
     int slot = fli_fuse_arg(j->f, j->e->arg + (uint32_t)(j->e->n_in + k))->slot;
     for (int i = 0; i < g->n_leaves; i++)
       if (g->leaves[i].slot == slot &&
-          (g->leaves[i].mask >= 0 ||
+          (j->column || g->leaves[i].mask >= 0 ||
            !fli_form_equal(&g->leaves[i].at, &j->out[k], n)))
         return false;
     bool again = false;
@@ -326,7 +367,7 @@ static bool results_fit(joining *j) {
     for (int i = 0; i < g->n_written; i++)
       if (g->written[i].slot == slot) {
         again = true;
-        if (sum || g->written[i].sum ||
+        if (sum || g->written[i].sum || j->column || g->written[i].column ||
             !fli_form_equal(&g->written[i].at, &j->out[k], n))
           return false;
       }
@@ -354,6 +395,8 @@ static void join_write(joining *j, int k, fl_value v) {
                   .mask = -1,
                   .dtype = a->meta.dtype,
                   .sum = fli_fuse_part(f, j->e)->role == FUSE_SUM,
+                  .column = j->column,
+                  .round = j->round,
                   .at = j->out[k],
                   .value = v};
   int at = 0;
@@ -361,7 +404,7 @@ static void join_write(joining *j, int k, fl_value v) {
     at++;
   g->written[at] = x;
   g->n_written += at == g->n_written;
-  if (!x.sum)
+  if (!x.sum && !x.column)
     g->values[g->n_values++] = x;
   f->writer[a->slot] = (int8_t)j->i;
 }
@@ -369,10 +412,13 @@ static void join_write(joining *j, int k, fl_value v) {
 static bool join_commit(joining *j, const fl_value *y) {
   fuse_group *g = j->g;
   fuse *f = j->f;
+  if (j->turn && !fli_fuse_turn(f, j->i))
+    return false;
   for (int k = 0; k < j->e->n_out; k++) {
     const fli_arg *a = fli_fuse_arg(f, j->e->arg + (uint32_t)(j->e->n_in + k));
-    fl_value v;
-    fl_status s = fli_graph_cast(&g->graph, y[k], a->meta.dtype, &v);
+    fl_value v = y[k];
+    fl_status s =
+        j->column ? FL_OK : fli_graph_cast(&g->graph, y[k], a->meta.dtype, &v);
     if (s || v.dtype != FLI_NODE) {
       f->status = s;
       return false;
@@ -401,6 +447,14 @@ static uint32_t others_before(const joining *j) {
   return mask & ~(1u << j->i);
 }
 
+/* Whether the launch reads what would become a column sum. */
+static bool turned_read(const joining *j, const fl_value *y) {
+  bool reads = false;
+  for (int k = 0; k < j->e->n_out; k++)
+    reads = reads || fli_fuse_reduces(j->g, y[k], j->g->reduce_from);
+  return reads;
+}
+
 /* Whether the launch fits into the group, with results y; sets j->apart. */
 static bool join_fits(joining *j, uint32_t *also, fl_value *y) {
   j->apart = FLI_APART_LOOPS;
@@ -409,6 +463,8 @@ static bool join_fits(joining *j, uint32_t *also, fl_value *y) {
       j->apart = FLI_APART_ROWS;
     return false;
   }
+  if (j->turn)
+    j->g->reduce_from = j->g->n_leaves;
   j->f->values = FLI_APART_LIMIT;
   bool sum = fli_fuse_part(j->f, j->e)->role == FUSE_SUM;
   if (sum ? !fli_fuse_build_sum(j->f, j->i, j->e, j->of, also, y, j->out)
@@ -416,6 +472,9 @@ static bool join_fits(joining *j, uint32_t *also, fl_value *y) {
     j->apart = j->f->values;
     return false;
   }
+  if ((j->column && !fli_fuse_column(j->f, j->i, y, &j->round)) ||
+      (j->turn && turned_read(j, y)))
+    return false;
   if (sum && j->each && j->inner & ~dims_used(&j->g->nest, j->out, 1))
     return false;
   if (!results_fit(j))
@@ -440,6 +499,7 @@ static bool join_at(joining *j, uint32_t *close) {
   int nodes = g->graph.n, inputs = g->graph.n_in;
   int leaves = g->n_leaves, values = g->n_values, positions = g->n_positions;
   bool inlined = g->inlined, tall = g->tall;
+  int reduce_from = g->reduce_from;
   uint32_t also = others_before(j);
   fl_value y[FL_MAX_OUT];
   g->graph.origin = j->entry;
@@ -456,6 +516,7 @@ static bool join_at(joining *j, uint32_t *close) {
   g->n_values = values;
   g->inlined = inlined;
   g->tall = tall;
+  g->reduce_from = reduce_from;
   fli_fuse_forget_positions(g, positions);
   return fits && j->dry;
 }
@@ -487,6 +548,20 @@ static bool cut_for_parts(joining *j) {
   return true;
 }
 
+/* A launch that copies a column sum of the group. */
+static bool join_copy(joining *j, uint32_t *close) {
+  fuse_group *g = j->g;
+  fuse_value x;
+  if (!fli_fuse_copies_column(j->f, j->i, j->entry, &x))
+    return false;
+  *close |= others_before(j);
+  g->written[g->n_written++] = x;
+  j->f->writer[x.slot] = (int8_t)j->i;
+  g->entry[g->n++] = j->entry;
+  g->age = 0;
+  return true;
+}
+
 bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
   fuse_group *g = f->groups[i];
   joining j = {.f = f, .g = g, .i = i, .entry = entry, .e = &f->entries[entry]};
@@ -494,6 +569,8 @@ bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
     join_fails(f, g, FLI_APART_LIMIT);
     return false;
   }
+  if (join_copy(&j, close))
+    return true;
   if (coordinates_of(f, g, j.e, j.of) && cut_for_parts(&j))
     return join_at(&j, close);
   join_fails(f, g, FLI_APART_LOOPS);

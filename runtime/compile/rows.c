@@ -68,6 +68,7 @@ static const fli_row_facts facts[FLI_OPS + 1] = {
 #define FL_PIECES(name, rule) [FLI_OP_##name].pieces = pieces_##rule,
 #define FL_FILLS(name, which)                                                  \
   [FLI_OP_##name].fills = 1 + FL_ATTR_##name##_##which,
+#define FL_SCALES(name) [FLI_OP_##name].scales = true,
 #include "../ops.def"
 };
 

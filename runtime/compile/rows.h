@@ -51,6 +51,7 @@ typedef struct fli_row_facts {
   fli_over over;        /* FL_OVER */
   fli_piece_fn *pieces; /* FL_PIECES; NULL */
   int fills;            /* FL_FILLS: 1 + the attribute; 0 */
+  bool scales;          /* FL_SCALES */
 } fli_row_facts;
 const fli_row_facts *fli_row_facts_of(const fl_op *op);
 

@@ -385,7 +385,7 @@ static bool build_moved(fuse *f, int i, const fli_entry *e, const fl_form *of,
 bool fli_fuse_reduce(fuse *f, int i, fl_reduction kind, fl_value v,
                      fl_value *out) {
   fuse_group *g = f->groups[i];
-  for (int k = 0; k < g->n_leaves; k++)
+  for (int k = g->reduce_from; k < g->n_leaves; k++)
     if (g->leaves[k].kind == FL_LEAF_REDUCE && g->leaves[k].reduction == kind &&
         g->leaves[k].source == (int)v.i) {
       *out = fli_node_value(g->leaves[k].node);
