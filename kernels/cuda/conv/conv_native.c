@@ -625,12 +625,7 @@ fl_status flc_conv_native(const fl_launch *l, const flc_conv *c) {
     return flc_depthwise(l, &plain);
   if (lies_in_planes(p))
     return own(l, &plain);
-  fl_view to = {
-      .data = p->data,
-      .dtype = c->dtype,
-      .ndim = 5,
-      .shape = {p->images, p->channels, p->size[0], p->size[1], p->size[2]},
-      .stride = {p->image, p->channel, p->place[0], p->place[1], p->place[2]}};
+  fl_view to = flc_planes_view(p, c->dtype);
   fl_view from = to;
   for (int i = 4; i >= 0; step *= from.shape[i--])
     from.stride[i] = step;

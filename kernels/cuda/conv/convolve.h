@@ -35,6 +35,15 @@ typedef struct flc_conv {
   fl_dtype bias_dtype;
 } flc_conv;
 
+static inline fl_view flc_planes_view(const flc_planes *p, fl_dtype dtype) {
+  return (fl_view){
+      .data = p->data,
+      .dtype = dtype,
+      .ndim = 5,
+      .shape = {p->images, p->channels, p->size[0], p->size[1], p->size[2]},
+      .stride = {p->image, p->channel, p->place[0], p->place[1], p->place[2]}};
+}
+
 static inline int64_t flc_volume(const int64_t v[3]) {
   return v[0] * v[1] * v[2];
 }

@@ -308,16 +308,40 @@ static fl_status few_weight(const fl_launch *l, const flc_conv *c) {
   return s ? s : run_pieces(l, c, &a);
 }
 
+/* Makes p a copy with channels innermost as they are in `like`, or not: lanes
+ * are channels or columns of both. */
+static fl_status follow(const fl_launch *l, const flc_conv *c, flc_planes *p,
+                        const flc_planes *like) {
+  bool last = like->channel == 1;
+  int64_t places = flc_volume(p->size), step = last ? p->channels : 1;
+  if ((p->channel == 1) == last || flc_volume(like->size) == 1 || places == 1)
+    return FL_OK;
+  fl_view from = flc_planes_view(p, c->dtype);
+  p->data = fl_scratch_get(l, (size_t)(p->images * p->channels * places) *
+                                  fl_dtype_size(c->dtype));
+  p->image = p->channels * places;
+  p->channel = last ? 1 : places;
+  for (int i = 2; i >= 0; step *= p->size[i--])
+    p->place[i] = step;
+  fl_view to = flc_planes_view(p, c->dtype);
+  return p->data ? flc_move(l, &to, &from) : FL_ENOMEM;
+}
+
 fl_status flc_depthwise(const fl_launch *l, const flc_conv *c) {
+  flc_conv alike = *c;
+  fl_status s = c->kind == FLC_CONV_FORWARD ? follow(l, c, &alike.x, &c->y)
+                                            : follow(l, c, &alike.y, &c->x);
+  if (s)
+    return s;
   switch (c->kind) {
   case FLC_CONV_FORWARD:
-    return few_forward(l, c);
+    return few_forward(l, &alike);
   case FLC_CONV_INPUT:
-    return few_input(l, c);
+    return few_input(l, &alike);
   case FLC_CONV_WEIGHT:
     break;
   }
-  return few_weight(l, c);
+  return few_weight(l, &alike);
 }
 
 /* --- what a pack holds --- */

@@ -417,10 +417,10 @@ static bool planes_last(const flc_planes *p) {
   return p->channels > 1 && p->channel == 1;
 }
 
-/* Kernels of one tap have both layouts. */
+/* Kernels of one tap, or of one input, have both layouts. */
 static bool lies_last(const flc_conv *c) {
   return planes_last(&c->x) && planes_last(&c->y) &&
-         (!c->w || flc_volume(c->kernel) == 1);
+         (!c->w || c->inputs == 1 || flc_volume(c->kernel) == 1);
 }
 
 /* Room for p packed; p as it will be there. */
