@@ -91,6 +91,29 @@ describe("flare.serve", function()
     assert.equal(continued({108, 111}, 9).text, got.choices[1].text)
   end)
 
+  it("echoes prompts with their log-probabilities, as lm_eval asks for them", function()
+    local ids = tokenizer:encode "low tée"
+    local status, got = ask("/v1/completions", {prompt = {ids, "lo"}, max_tokens = 1, logprobs = 1,
+                                                echo = true, temperature = 0})
+    assert.equal(200, status)
+    local one = got.choices[1].logprobs
+    local logp = flare.no_grad(function()
+      return model(flare.tensor({ids}, {dtype = "i64"}))[1]:log_softmax(-1)
+    end)
+    assert.equal(#ids + 1, #one.tokens)
+    assert.equal(core.json.null, one.token_logprobs[1])
+    for k = 2, #ids do
+      assert.near(logp[{k - 1, ids[k] + 1}]:item(), one.token_logprobs[k], 1e-4)
+      local best = logp[k - 1]:argmax{base = 0}:item()
+      assert.near(logp[{k - 1, best + 1}]:item(), select(2, next(one.top_logprobs[k])), 1e-4)
+    end
+    assert.equal("low tée", got.choices[1].text:sub(1, #"low tée"))
+    status, got = ask("/v1/completions", {prompt = "low", max_tokens = 0, echo = true})
+    assert.equal(200, status)
+    assert.equal("low", got.choices[1].text)
+    assert.equal(0, got.usage.completion_tokens)
+  end)
+
   it("answers messages, with log-probabilities", function()
     local status, got = ask("/v1/chat/completions", {messages = {{role = "user", content = {
       {type = "text", text = "lo"}, {type = "text", text = "w"}}}}, max_tokens = 7,

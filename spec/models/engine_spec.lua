@@ -126,6 +126,31 @@ describe("models.Engine", function()
     assert.same(alone(ids).ids, again.ids)
   end)
 
+  it("scores prompts, whatever the cache has of them and in parts", function()
+    local ids = prompts(9)[9]
+    for _, chunk in ipairs{512, 5} do
+      local engine = models.Engine(model, {block = 4, chunk = chunk})
+      run(engine, {{ids = ids}})
+      local r = engine:submit{ids = ids, echo = true, logprobs = 2, max_tokens = 0,
+                              temperature = 0}
+      local other = engine:submit{ids = {9, 8, 7}, echo = true, max_tokens = 2, temperature = 0,
+                                  ignore_eos = true}
+      while engine:step() do end
+      local logp = model(flare.tensor({ids}, {dtype = "i64"}))[1]:log_softmax(-1)
+      assert.is_nil(r.prompt_logprobs[1])
+      for k = 2, #ids do
+        assert.near(logp[{k - 1, ids[k] + 1}]:item(), r.prompt_logprobs[k], 1e-4)
+        assert.equal(logp[k - 1]:argmax{base = 0}:item(), r.prompt_top[k][1].id)
+        assert.equal(2, #r.prompt_top[k])
+      end
+      assert.equal("length", r.answers[1].reason)
+      assert.equal(0, #r.answers[1].ids)
+      assert.same(alone({9, 8, 7}, {max_tokens = 2}).ids, other.answers[1].ids)
+      assert.truthy(other.prompt_logprobs[3])
+      assert.equal(engine.pages.count, engine.pages:room())
+    end
+  end)
+
   it("adds a bias to logits", function()
     local out = run(models.Engine(model), {{ids = {5, 6}, bias = {[40] = 100}}})[1].answers[1]
     for _, id in ipairs(out.ids) do assert.equal(40, id) end

@@ -1,6 +1,7 @@
 --- Continuous batching (Yu et al., OSDI 2022): generation for many requests at a time over one
 -- paged cache. Each step feeds the next token of all texts that have begun and a part of the
 -- prompts that wait; texts come and go between steps.
+local choice = require "flare.models.choice"
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -69,19 +70,23 @@ end
 --- Takes a request, which `step` works on.
 -- @param given `ids`, the prompt; `n = 1` texts; `max_tokens`, `seed`, `stop`, `ignore_eos`,
 --   `logprobs` and the options of sampling as in model:generate; `bias`, {[id] = what is added to
---   its logit}; `grammar`, what the text is held to; `on_token(answer, piece)`, called for each
---   token with the text that is certain by now; `on_end(answer)`: an answer has `index`, from 1,
---   `ids`, `text`, `reason`, `logprobs`, `top`
+--   its logit}; `echo`, log-probabilities of the prompt's tokens, too: `request.prompt_logprobs`
+--   and `request.prompt_top`, from the second token on, and `max_tokens` may be 0 then; `grammar`,
+--   what the text is held to; `on_token(answer, piece)`, called for each token with the text that
+--   is certain by now; `on_end(answer)`: an answer has `index`, from 1, `ids`, `text`, `reason`,
+--   `logprobs`, `top`
 -- @return the request, for `cancel`; nil and a message if it can never run
 function Engine:submit(given)
   local none = options.none
   local defaults = {ids = none, n = 1, max_tokens = none, stop = {}, ignore_eos = false,
-    seed = none, logprobs = none, bias = none, grammar = none, on_token = none, on_end = none}
+    seed = none, logprobs = none, echo = false, bias = none, grammar = none, on_token = none,
+    on_end = none}
   for name, value in pairs(sample.defaults) do defaults[name] = value end
   local o = options.check("submit", given, defaults)
   request.defaults(o, self.model.generation)
   sample.check("submit", o)
   options.count("submit", "n", o.n)
+  if o.max_tokens then options.count("submit", "max_tokens", o.max_tokens, o.echo and 0 or 1) end
   if o.logprobs == true then o.logprobs = 0 end
   request.check_texts({o.ids}, self.model.config.vocab_size)
   if o.grammar then Matcher.check("submit", o.grammar, self.tokenizer) end
@@ -92,6 +97,7 @@ function Engine:submit(given)
     return nil, ("the prompt has %d tokens, the limit is %d with the answer"):format(#o.ids, most)
   end
   o.max_tokens = math.min(o.max_tokens or math.huge, most - #o.ids)
+  if o.echo then o.prompt_logprobs, o.prompt_top = {}, {} end
   o.answers, o.left = {answer_of(self, o, 1)}, o.n
   self.waiting[#self.waiting + 1] = o.answers[1]
   return o
@@ -152,7 +158,7 @@ end
 local function admit(self)
   while #self.running < self.batch and self.waiting[1] do
     local answer = self.waiting[1]
-    local paged = self.pages:open(answer.tokens)
+    local paged = self.pages:open(answer.tokens, answer.request.echo)
     local need = paged:need(#answer.tokens - paged.seen) + promised(self) + #self.running
     if need > self.pages:room() and #self.running > 0 then
       paged:close()
@@ -186,56 +192,6 @@ local function make_room(self)
 end
 
 ---------------------------------------------------------------- choosing tokens
-
--- The logits of one text with its bias, its grammar and its penalties; (1, vocabulary).
-local function scored(answer, logits)
-  local o = answer.request
-  if o.bias then
-    local ids, values = {}, {}
-    for id, value in pairs(o.bias) do ids[#ids + 1], values[#values + 1] = id, value end
-    local at = core.tensor(ids, {dtype = "i64", device = logits.device})
-    logits = logits:index_add(2, at, core.tensor({values}, {device = logits.device}), {base = 0})
-  end
-  if sample.has_penalties(o) then
-    if not answer.all then
-      answer.all, answer.new = core.zeros_like(logits), core.zeros_like(logits)
-      local at = core.tensor({o.ids}, {dtype = "i64", device = logits.device})
-      answer.all:scatter_add_(2, at, core.ones({1, #o.ids}, {device = logits.device}), {base = 0})
-    end
-    logits = sample.penalise(logits, o, answer.all, answer.new)
-  end
-  return logits
-end
-
-local function plain(answer)
-  local o = answer.request
-  return o.temperature == 0 and not (o.bias or o.grammar or o.logprobs or sample.has_penalties(o))
-end
-
--- The next token of one text that is not plain; nil if its grammar allows none of the vocabulary.
-local function draw(answer, logits)
-  local o = answer.request
-  local scores = scored(answer, logits)
-  if answer.matcher then
-    scores = answer.matcher:apply(scores)
-    if answer.matcher.stuck then return nil end
-  end
-  local id = sample.pick(scores, o, answer.generator)
-  if answer.all then
-    local one = core.ones({1, 1}, {device = id.device})
-    answer.all:scatter_add_(2, id, one, {base = 0})
-    answer.new:scatter_add_(2, id, one, {base = 0})
-  end
-  id = id:item()
-  if not o.logprobs then return id end
-  local logp, top = logits:log_softmax(2), nil
-  if o.logprobs > 0 then
-    local values, at = logp:topk{k = math.min(o.logprobs, logp:size(2)), dim = 2, base = 0}
-    values, at, top = values:totable()[1], at:totable()[1], {}
-    for k, value in ipairs(values) do top[k] = {id = at[k], logprob = value} end
-  end
-  return id, logp[{1, id + 1}]:item(), top
-end
 
 local function ends_with(ids, sequence)
   for k = 1, #sequence do
@@ -300,11 +256,13 @@ local function choose(self, answers, logits)
     for _, one in ipairs(group) do
       if one.reason then -- a callback has ended it
         goto continue
-      elseif plain(one) then
+      elseif one.request.max_tokens == 0 then
+        finish(self, one, "length")
+      elseif choice.plain(one) then
         greedy = greedy or logits:argmax{dim = 2, base = 0}:totable()
         note(self, one, greedy[row])
       else
-        local id, logp, top = draw(one, logits:narrow(1, row, 1))
+        local id, logp, top = choice.draw(one, logits:narrow(1, row, 1))
         if id then
           note(self, one, id, logp, top)
         else
@@ -317,6 +275,19 @@ local function choose(self, answers, logits)
 end
 
 ---------------------------------------------------------------- steps
+
+-- Notes the log-probabilities of the tokens of a prompt behind those that were fed; `x` are the
+-- features of a text's row, whose first `count` are of the tokens from `first` on.
+local function echo(self, answer, x, first, count)
+  local o = answer.request
+  local last = math.min(first + count - 1, #o.ids - 1)
+  if last < first then return end
+  local logits = self.model:logits(x:narrow(1, 1, last - first + 1)):to "f32"
+  local ids = table.move(o.ids, first + 1, last + 1, 1, {})
+  local own, tops = choice.score(logits, ids, o.logprobs or 0)
+  table.move(own, 1, #own, first + 1, o.prompt_logprobs)
+  if tops then table.move(tops, 1, #tops, first + 1, o.prompt_top) end
+end
 
 -- Feeds texts what they have not fed yet, at most `chunk` tokens each.
 local function feed(self, answers)
@@ -334,6 +305,10 @@ local function feed(self, answers)
   local x = self.model:features(ids, self.pages:batch(texts, fresh))
   local whole, last = {}, {}
   for b, answer in ipairs(answers) do
+    local first = answer.paged.seen - fresh[b] + 1
+    if answer.request.echo and answer.index == 1 then
+      echo(self, answer, x:select(1, b), first, fresh[b])
+    end
     if remaining(answer) == 0 then
       whole[#whole + 1], last[#last + 1] = answer, (b - 1) * time + fresh[b]
       if time > 1 then answer.paged:commit(answer.tokens) end

@@ -93,11 +93,12 @@ local Text = class("PagedText")
 --- A text whose first tokens may be in the cache already: `seen` says how many.
 -- @param tokens a list of ids; the last one is never taken from the cache, for its logits are
 --   needed
-function Pages:open(tokens)
+-- @param afresh take nothing from the cache
+function Pages:open(tokens, afresh)
   local text = Text()
   text.pages, text.blocks, text.seen, text.named = self, {}, 0, 0
   local serial = 0
-  while text.seen + self.block < #tokens do
+  while not afresh and text.seen + self.block < #tokens do
     local block = self._known[name_of(self, serial, tokens, text.seen)]
     if not block then break end
     retain(self, block)

@@ -29,27 +29,41 @@ local function chat_logprobs(tokenizer, answer, first, last)
   return {content = list(content), refusal = null}
 end
 
-local function text_logprobs(tokenizer, answer, first, last)
-  local out = {tokens = list{}, token_logprobs = list{}, top_logprobs = list{},
-               text_offset = list{}}
+local function new_logprobs()
+  return {tokens = list{}, token_logprobs = list{}, top_logprobs = list{}, text_offset = list{}}
+end
+
+-- Adds a token to log-probabilities; without one, as the first of a prompt, it is null.
+local function add_logprob(out, tokenizer, answer, id, logprob, top)
+  local entry, n = token_of(tokenizer, id, logprob or 0), #out.tokens + 1
+  local likely = {}
+  for _, one in ipairs(top or {}) do
+    local other = token_of(tokenizer, one.id, one.logprob)
+    likely[other.token] = math.max(likely[other.token] or -9999, other.logprob)
+  end
   answer.offset = answer.offset or 0
-  for k = first, last do
-    local entry, top = token_of(tokenizer, answer.ids[k], answer.logprobs[k]), {}
-    local n = #out.tokens + 1
-    for _, one in ipairs(answer.top and answer.top[k] or {}) do
-      local other = token_of(tokenizer, one.id, one.logprob)
-      top[other.token] = math.max(top[other.token] or -9999, other.logprob)
+  out.tokens[n], out.token_logprobs[n] = entry.token, logprob and entry.logprob or null
+  out.top_logprobs[n], out.text_offset[n] = logprob and likely or null, answer.offset
+  answer.offset = answer.offset + utf8.len(entry.token)
+end
+
+local function text_logprobs(tokenizer, answer, first, last)
+  local out, request = new_logprobs(), answer.request
+  if request.echo and first == 1 then
+    for k, id in ipairs(request.ids) do
+      add_logprob(out, tokenizer, answer, id, request.prompt_logprobs[k], request.prompt_top[k])
     end
-    out.tokens[n], out.token_logprobs[n], out.top_logprobs[n] = entry.token, entry.logprob, top
-    out.text_offset[n] = answer.offset
-    answer.offset = answer.offset + utf8.len(entry.token)
+  end
+  for k = first, last do
+    add_logprob(out, tokenizer, answer, answer.ids[k], answer.logprobs[k],
+                answer.top and answer.top[k])
   end
   return out
 end
 
 -- Log-probabilities of tokens first to last of an answer, or null.
 local function logprobs(job, answer, first, last)
-  if not answer.logprobs or last < first then return null end
+  if not answer.logprobs or last < first and not answer.request.echo then return null end
   return (job.chat and chat_logprobs or text_logprobs)(job.tokenizer, answer, first, last)
 end
 
@@ -78,7 +92,10 @@ function M.whole(job)
         choice.message = {role = "assistant", content = answer.text, refusal = null}
         if job.tools then require("flare.serve.tools").split(job, choice, answer) end
       else
-        choice.text = (request.echo or "") .. answer.text
+        choice.text = answer.text
+        if request.echo then
+          choice.text = job.tokenizer:decode(request.ids, {skip_special = false}) .. choice.text
+        end
       end
       choices[#choices + 1] = choice
     end

@@ -158,7 +158,7 @@ local function grammar_of(self, body, text)
 end
 
 local function check_unknown(body)
-  for _, name in ipairs{"best_of", "suffix", "echo", "functions"} do
+  for _, name in ipairs{"best_of", "suffix", "functions"} do
     local value = fields.get(body, name)
     if value and not (name == "best_of" and value == 1) and value ~= "" then
       fields.wrong(name, "it is not supported")
@@ -182,8 +182,10 @@ function M.read(self, path, text)
     -- OpenAI's default, unless the model was published with others
     local sets = self.engine.model.generation
     if not o.temperature and not (sets and sets.do_sample) then o.temperature = 1 end
+    o.echo = not job.chat and fields.typed(body, "echo", "boolean") or false
+    if o.echo and job.stream then fields.wrong("echo", "it cannot be streamed") end
     o.max_tokens = fields.integer(body, "max_completion_tokens", 1, math.maxinteger)
-      or fields.integer(body, "max_tokens", 1, math.maxinteger)
+      or fields.integer(body, "max_tokens", o.echo and 0 or 1, math.maxinteger)
       or not job.chat and 16 or nil
     o.logprobs = logprobs_of(body, job.chat)
     list[k] = o
