@@ -29,8 +29,10 @@ static int compiled_gc(lua_State *L) {
 
 static fl_status window_end(lua_State *L, fl_lua *st, window *w) {
   fl_compiled *c = w->c;
+  bool rests = w->rests;
   w->c = NULL;
-  if (w->rests)
+  w->rests = false; /* it is closed again when it is collected */
+  if (rests)
     fll_collector_rests(L, st, false);
   return c && st->rt ? fl_compiled_end(c) : FL_OK;
 }

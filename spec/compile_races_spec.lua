@@ -38,6 +38,21 @@ for _, device in ipairs(rows.devices) do
   describe("a compiled function on " .. device, function()
     local function exact(f) return flare.compile(f, {exact = true}) end
 
+    it("leaves the collector running if its code collects", function()
+      local tree = require "spec.support.tree"
+      local path = os.tmpname()
+      local file <close> = assert(io.open(path, "w"))
+      file:write(([[
+        local x = require "flare".ones({4}, {device = %q})
+        local f = require "flare".compile(function() collectgarbage() return x + 1 end)
+        for _ = 1, 4 do f() end
+        print(collectgarbage "isrunning")
+      ]]):format(device))
+      file:flush()
+      assert.equal("true\n", tree.output(("%s/flare %s 2>&1"):format(tree.build, path)))
+      os.remove(path)
+    end)
+
     it("computes the same with each collector", function()
       local run = escaping(exact, device)
       local mode = collectgarbage "incremental"
