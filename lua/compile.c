@@ -86,14 +86,15 @@ static int run(lua_State *L) {
   return finish(L, LUA_OK, 1);
 }
 
-/* compiled(f, exact, first, check, graphs, chunk, memory, wait): the compiled
- * function, and the userdata that stats() takes. first: "again" for what tests
- * compute again; chunk: see fl_compiled_chunk; -1: never. */
+/* compiled(f, exact, first, check, graphs, chunk, memory, wait, pure): the
+ * compiled function, and the userdata that stats() takes. first: "again" for
+ * what tests compute again; chunk: see fl_compiled_chunk; -1: never. */
 static int new_compiled(lua_State *L) {
   fl_lua *st = fll_enter(L);
   lua_Integer chunk = luaL_optinteger(L, 6, 0);
   lua_Integer memory = luaL_optinteger(L, 7, 0);
-  unsigned wait = lua_toboolean(L, 8) ? FL_COMPILED_WAIT : 0u;
+  unsigned wait = (lua_toboolean(L, 8) ? FL_COMPILED_WAIT : 0u) |
+                  (lua_toboolean(L, 9) ? FL_COMPILED_PURE : 0u);
   lua_settop(L, 5);
   unsigned flags = wait | (lua_toboolean(L, 2) ? FL_COMPILED_EXACT : 0u) |
                    (lua_toboolean(L, 3) ? FL_COMPILED_FIRST : 0u) |
@@ -126,7 +127,7 @@ static int compiled_begin(lua_State *L) {
 static int compiled_stats(lua_State *L) {
   fl_compiled_stats s;
   fl_compiled_get(compiled_of(L, 1)->c, &s);
-  lua_createtable(L, 0, 14);
+  lua_createtable(L, 0, 16);
   lua_pushinteger(L, (lua_Integer)s.windows);
   lua_setfield(L, -2, "windows");
   lua_pushinteger(L, (lua_Integer)s.planned);
@@ -135,6 +136,8 @@ static int compiled_stats(lua_State *L) {
   lua_setfield(L, -2, "replayed");
   lua_pushinteger(L, (lua_Integer)s.unready);
   lua_setfield(L, -2, "unready");
+  lua_pushinteger(L, (lua_Integer)s.traced);
+  lua_setfield(L, -2, "traced");
   lua_pushstring(L, s.failure); /* nil, if there is none */
   lua_setfield(L, -2, "failure");
   lua_pushinteger(L, s.graphs);
@@ -164,11 +167,104 @@ static int compiled_stats(lua_State *L) {
   return 1;
 }
 
+/* --- pure functions --- */
+
+#define PURE_MOST 64 /* arguments, results: compile/pure.lua has it, too */
+
+/* The tensors of the table at i. */
+static int tensors_at(lua_State *L, int i, fl_tensor **list) {
+  int n = 0;
+  for (; n < PURE_MOST && lua_rawgeti(L, i, n + 1) != LUA_TNIL; n++) {
+    fll_tensor *h = fll_test(L, -1);
+    list[n] = h ? h->t : NULL;
+    if (!list[n])
+      luaL_error(L, "a closed tensor");
+    lua_pop(L, 1);
+  }
+  return n;
+}
+
+/* pure_note(object, arguments, results, lives, repeats): f has run. */
+static int pure_note(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_tensor *in[PURE_MOST], *out[PURE_MOST];
+  uint32_t lives[PURE_MOST];
+  fl_compiled_call c = {.in = in, .out = out, .lives = lives};
+  c.n_in = tensors_at(L, 2, in);
+  c.n_out = tensors_at(L, 3, out);
+  for (;
+       c.n_lives < PURE_MOST && lua_rawgeti(L, 4, c.n_lives + 1) == LUA_TNUMBER;
+       lua_pop(L, 1))
+    lives[c.n_lives++] = (uint32_t)lua_tointeger(L, -1);
+  c.repeats = lua_toboolean(L, 5);
+  fll_check(L, st, fl_compiled_note(compiled_of(L, 1)->c, &c));
+  return 0;
+}
+
+/* pure_traced(object): the trace of the last call, or nil and why not. */
+static int pure_traced(lua_State *L) {
+  const char *why;
+  fll_enter(L);
+  int k = fl_compiled_traced(compiled_of(L, 1)->c, &why);
+  if (k >= 0)
+    lua_pushinteger(L, k);
+  else
+    lua_pushnil(L);
+  lua_pushstring(L, why);
+  return 2;
+}
+
+static int pure_position(lua_State *L) {
+  fll_enter(L);
+  lua_pushinteger(L, (lua_Integer)fl_compiled_position(compiled_of(L, 1)->c));
+  return 1;
+}
+
+/* pure_enter(object, trace, arguments...): whether the trace fits; those that
+ * are no tensors have been compared. */
+static int pure_enter(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_tensor *in[PURE_MOST];
+  int n = 0, top = lua_gettop(L);
+  bool fits;
+  for (int i = 3; i <= top && n < PURE_MOST; i++) {
+    fll_tensor *h = fll_test(L, i);
+    if (h && h->t)
+      in[n++] = h->t;
+  }
+  fll_check(L, st,
+            fl_compiled_enter(compiled_of(L, 1)->c,
+                              (int)luaL_checkinteger(L, 2), n, in, &fits));
+  lua_pushboolean(L, fits);
+  return 1;
+}
+
+static int pure_feed(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fll_check(L, st,
+            fl_compiled_feed(compiled_of(L, 1)->c, luaL_checkinteger(L, 2),
+                             luaL_checkinteger(L, 3)));
+  return 0;
+}
+
+static int pure_results(lua_State *L) {
+  fl_lua *st = fll_enter(L);
+  fl_tensor *const *list = NULL;
+  int n;
+  fll_check(L, st, fl_compiled_results(compiled_of(L, 1)->c, &n, &list));
+  luaL_checkstack(L, n + 8, "too many results");
+  for (int k = 0; k < n; k++)
+    fll_push(L, st, list[k]);
+  return n;
+}
+
 void fll_compile_core(lua_State *L) {
-  static const luaL_Reg functions[] = {{"compiled", new_compiled},
-                                       {"compiled_begin", compiled_begin},
-                                       {"compiled_stats", compiled_stats},
-                                       {NULL, NULL}},
+  static const luaL_Reg functions[] =
+      {{"compiled", new_compiled},         {"compiled_begin", compiled_begin},
+       {"compiled_stats", compiled_stats}, {"pure_note", pure_note},
+       {"pure_traced", pure_traced},       {"pure_position", pure_position},
+       {"pure_enter", pure_enter},         {"pure_feed", pure_feed},
+       {"pure_results", pure_results},     {NULL, NULL}},
                         type[] = {{"__gc", compiled_gc}, {NULL, NULL}},
                         guard[] = {{"__gc", window_close},
                                    {"__close", window_close},

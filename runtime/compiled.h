@@ -24,10 +24,11 @@ enum {                        /* how it compiles */
                                  rounding; keeps to plans */
        FL_COMPILED_NO_GRAPHS = 8, /* plans launch their kernels one by one */
        FL_COMPILED_AGAIN = 16, /* for tests: computes again whatever it can */
-       FL_COMPILED_WAIT = 32   /* plans run from the first time on, which waits
-                                  for kernels that the device has to compile;
-                                  otherwise launches run without the plan until
-                                  its kernels are there */
+       FL_COMPILED_WAIT = 32,  /* plans run from the first time on, which
+                                  waits for kernels that the device has to
+                                  compile; otherwise launches run without the
+                                  plan until its kernels are there */
+       FL_COMPILED_PURE = 64   /* its calls may be entered without its code */
 };
 /* `flags`: FL_COMPILED_... To be freed by the caller, before or after the
  * runtime is closed; freed between begin and end, it ends. */
@@ -53,6 +54,36 @@ FL_API bool fl_compiled_waits(const fl_compiled *c);
 FL_API fl_status fl_compiled_begin(fl_compiled *c);
 FL_API fl_status fl_compiled_end(fl_compiled *c);
 
+/* --- pure functions --- */
+
+/* What the code of a call has got, returned, and launched: between begin and
+ * end, after all of it. */
+typedef struct fl_compiled_call {
+  int n_in, n_out, n_lives;
+  fl_tensor *const *in, *const *out;
+  const uint32_t *lives; /* in pairs: from which launch to which code that runs
+                            in every call has launched, by its own numbers */
+  bool repeats;          /* all else that the code gets is as in the call before
+                          */
+} fl_compiled_call;
+FL_API fl_status fl_compiled_note(fl_compiled *c, const fl_compiled_call *call);
+/* The trace of the call that has ended, which is made of a call like the one
+ * before; -1: there is none, and *why, if not NULL, says what stands against
+ * it, until the next call. */
+FL_API int fl_compiled_traced(const fl_compiled *c, const char **why);
+/* How many launches wait; -1: none can. */
+FL_API int64_t fl_compiled_position(const fl_compiled *c);
+/* After begin, instead of the code: a call of that trace with other tensors.
+ * *fits is false, and the code has to run, if they are not as they were. Then
+ * feed adds the launches from the one to the other, -1: the last; code that
+ * runs in every call comes between. At last the results, which belong to c
+ * until the call ends. */
+FL_API fl_status fl_compiled_enter(fl_compiled *c, int trace, int n,
+                                   fl_tensor *const *in, bool *fits);
+FL_API fl_status fl_compiled_feed(fl_compiled *c, int64_t from, int64_t upto);
+FL_API fl_status fl_compiled_results(fl_compiled *c, int *n,
+                                     fl_tensor *const **list);
+
 /* fl_tensor_data, to be used before the next call of the library only. Of
  * memory whose address fl_tensor_data has given out, no launch ever waits. */
 FL_API void *fl_tensor_borrow(fl_tensor *t);
@@ -62,6 +93,7 @@ typedef struct fl_compiled_stats {
   uint64_t planned;    /* those that a plan ran */
   uint64_t replayed;   /* those of plans that a graph of launches ran */
   uint64_t turn;       /* the last such window */
+  uint64_t traced;     /* calls of a pure function without its code */
   uint64_t unready;    /* windows that ran without their plan, since its kernels
                           were being compiled */
   const char *failure; /* why a kernel could not be compiled, NULL; its plan is

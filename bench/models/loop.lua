@@ -154,12 +154,12 @@ local function settled(times)
 end
 
 --- Runs a built model and returns a table of figures.
--- @param mode "eager", "compile", "launches" or "graph"
+-- @param mode "eager", "compile", "launches", "pure" or "graph"
 -- @param n {warm = steps before the clock starts, steps = timed steps}
 function M.measure(built, mode, n, device, read)
   local step = built.step
-  if mode == "compile" or mode == "launches" then
-    step = flare.compile(step, {graphs = mode == "compile"})
+  if mode == "compile" or mode == "launches" or mode == "pure" then
+    step = flare.compile(step, {graphs = mode ~= "launches", pure = mode == "pure"})
   end
   local times, losses = {}, {}
   local function unready() -- its kernels are being compiled

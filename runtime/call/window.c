@@ -71,11 +71,6 @@ static bool window_fits(fl_runtime *rt, fl_device d, const fli_entry *e,
   return fli_window_waits(rt, d, e, in);
 }
 
-/* Regions of older memory are found by their distance from the first one that
- * the window has seen, so that a plan fits other slices of a tensor, too. Down
- * to a multiple of this, in bytes, that one's own place is part of it. */
-#define WINDOW_ALIGN 64
-
 static inline int64_t window_place(const fl_tensor *t) {
   return t->offset * ((int64_t)1 << fli_shift(t->meta.dtype));
 }
@@ -101,7 +96,7 @@ static bool window_unordered(const fli_window *w, const fli_entry *e,
  * its operands so far, up to a, count from there. */
 static void window_rebase(fli_window *w, fli_slot *slot, const fl_tensor *t,
                           const fli_arg *a) {
-  int64_t base = window_place(t) / WINDOW_ALIGN * WINDOW_ALIGN;
+  int64_t base = window_place(t) / FLI_WINDOW_ALIGN * FLI_WINDOW_ALIGN;
   for (fli_arg *x = &w->args[w->n_args]; x < a; x++)
     if (x->slot == (int)t->storage->slot)
       x->offset += (slot->base - base) >> fli_shift(x->meta.dtype);
@@ -122,7 +117,8 @@ static fli_slot *window_slot(fli_window *w, const fl_tensor *t) {
         .s = s,
         .bytes = s->bytes,
         .made = made,
-        .base = made ? 0 : window_place(t) / WINDOW_ALIGN * WINDOW_ALIGN};
+        .base =
+            made ? 0 : window_place(t) / FLI_WINDOW_ALIGN * FLI_WINDOW_ALIGN};
     fli_storage_retain(s);
   }
   w->slots[s->slot].last = w->n;
@@ -259,7 +255,7 @@ static void window_leaves(fli_window *w) {
     window_count(w, i, i + 1 < w->n ? w->entries[i + 1].attrs : w->n_words);
 }
 
-static void window_begin(fli_window *w, fl_device d) {
+void fli_window_begin(fli_window *w, fl_device d) {
   w->device = d;
   w->stream = fli_stream(w->rt, d);
   w->hash = (uint64_t)d;
@@ -268,6 +264,8 @@ static void window_begin(fli_window *w, fl_device d) {
 }
 
 /* --- adding --- */
+
+static fl_status window_flush(fli_window *w);
 
 static fl_status window_note(fli_window *w) {
   if (!fli_window_room(w->rt, &w->notes, &w->notes_room, w->n + 1,
@@ -325,7 +323,7 @@ fl_status fli_window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
   if (rt->profile)
     FLI_TRY(window_note(w));
   if (w->n == 0)
-    window_begin(w, d);
+    fli_window_begin(w, d);
   if (FLI_LIKELY(w->follows)) {
     uint32_t slots = w->n_slots;
     if (FLI_LIKELY(window_follows(w, given, attrs, in, out)))
@@ -334,7 +332,7 @@ fl_status fli_window_add(fl_runtime *rt, fl_device d, const fli_entry *given,
     window_leaves(w);
   }
   if (w->n == WINDOW_MOST || window_unordered(w, given, in, out)) {
-    FLI_TRY(fli_window_flush(rt));
+    FLI_TRY(window_flush(w));
     return fli_window_add(rt, d, given, attrs, in, out);
   }
   return window_append(w, given, attrs, in, out);
@@ -566,9 +564,9 @@ static fl_status window_launch(fli_window *w) {
   return s;
 }
 
-fl_status fli_window_flush(fl_runtime *rt) {
-  fli_window *w = rt->window;
-  if (!w || w->flushing || w->n == 0)
+static fl_status window_flush(fli_window *w) {
+  fl_runtime *rt = w->rt;
+  if (w->flushing || w->n == 0)
     return FL_OK;
   w->flushing = true;
   if (w->follows && w->n < w->next.n)
@@ -595,6 +593,18 @@ fl_status fli_window_flush(fl_runtime *rt) {
   return s;
 }
 
+fl_status fli_window_flush(fl_runtime *rt) {
+  fli_window *w = rt->window;
+  if (!w || w->flushing || w->n == 0)
+    return FL_OK;
+  if (w->whole)
+    return fli_fail(FL_EUNSUPPORTED,
+                    "a function compiled with {pure = true} has to end before "
+                    "its launches run: read values, wait, change streams and "
+                    "call collectives after it");
+  return window_flush(w);
+}
+
 /* --- opening and closing --- */
 
 fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner,
@@ -614,6 +624,7 @@ fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner,
   w->owner = owner;
   w->of_owner = of_owner;
   w->next.id = 0;
+  w->whole = false;
   *of_owner = w;
   w->epoch = ++rt->epochs;
   w->depth = 1;
@@ -626,7 +637,7 @@ fl_status fli_window_close(fl_runtime *rt) {
   fli_window *w = rt->window;
   if (!w || --w->depth)
     return FL_OK;
-  fl_status s = fli_window_flush(rt);
+  fl_status s = window_flush(w);
   *w->of_owner = NULL;
   rt->window = NULL;
   rt->modes &= ~(1u << FLI_MODE_WINDOW);

@@ -81,12 +81,20 @@ typedef struct fli_window {
   fl_profile_step *step; /* while it runs: what is launched next */
   fli_again *again;      /* launches change a graph; else NULL */
   int depth;             /* of compiled functions that are open */
+  bool whole;            /* it may not be flushed before its function ends */
   bool flushing;
   fli_recording next; /* the window that is likely to come, set by the owner */
   uint64_t has;       /* id of the recording that the arrays are equal to */
   bool follows; /* the launches so far are those of `next`; without a hash */
 } fli_window;
 
+/* Regions of older memory are found by their distance from the first one that
+ * the window has seen, so that a plan fits other slices of a tensor, too. Down
+ * to a multiple of this, in bytes, that one's own place is part of it. */
+#define FLI_WINDOW_ALIGN 64
+
+/* Before the first launch: whether it follows `next` is known then. */
+void fli_window_begin(fli_window *w, fl_device d);
 /* Grows an array, *(void **)array, to `need` elements of `size` bytes. */
 bool fli_window_room(fl_runtime *rt, void *array, uint32_t *room, uint32_t need,
                      size_t size);

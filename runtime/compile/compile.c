@@ -1,6 +1,7 @@
 /* Compiled functions: they remember the windows of their runs, have a plan made
  * for a window that occurs again, and run it by its plan. */
 #include "chunk.h"
+#include "pure.h"
 #include "recompute.h"
 #include "replay.h"
 
@@ -180,7 +181,7 @@ static fli_plan *plan_of(fl_compiled *c, const fli_window *w) {
   return p;
 }
 
-static void window_expect(fli_window *w, const fli_plan *p) {
+void fli_window_expect(fli_window *w, const fli_plan *p) {
   w->next = (fli_recording){0};
   if (p)
     w->next = (fli_recording){.id = p->id,
@@ -302,7 +303,8 @@ static uint64_t trial_clock(void) {
 }
 
 static bool trial_runs(const fl_compiled *c) {
-  return !c->off && !c->first && !c->check && !c->memory && !c->trial.done;
+  return !c->off && !c->pure && !c->first && !c->check && !c->memory &&
+         !c->trial.done;
 }
 
 /* A window of this call runs by a plan. Calls with several windows, or another
@@ -413,8 +415,10 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   p->turn = c->runs;
   *(c->last ? &c->last->next : &c->start) = p;
   c->last = p;
-  window_expect(w, p->next);
+  fli_window_expect(w, p->next);
   plan_holds(p, w);
+  if (c->pure)
+    fli_pure_see(c->pure, w, p);
   if (p->seen++ == 0 && !c->first && !c->memory) {
     if (++c->missed >= MISSES)
       c->off = true;
@@ -458,6 +462,10 @@ fl_status fl_compiled_new(fl_runtime *rt, unsigned flags, fl_compiled **out) {
   c->no_graphs = flags & FL_COMPILED_NO_GRAPHS;
   c->again = flags & FL_COMPILED_AGAIN;
   c->wait = flags & FL_COMPILED_WAIT;
+  if (flags & FL_COMPILED_PURE && fli_pure_new(c)) {
+    fli_mfree(c);
+    return FL_ENOMEM;
+  }
   *out = c;
   return FL_OK;
 }
@@ -471,6 +479,7 @@ void fl_compiled_free(fl_compiled *c) {
   }
   for (int k = 0; k < c->n_plans; k++)
     fli_plan_free(c->plans[k]);
+  fli_pure_free(c->pure);
   fli_mfree(c);
 }
 
@@ -483,14 +492,21 @@ fl_status fl_compiled_begin(fl_compiled *c) {
   FLI_TRY(fli_window_open(c->rt, c, &c->window));
   if (c->window && c->window->depth == 1) {
     c->last = NULL;
-    window_expect(c->window, c->start);
+    fli_window_expect(c->window, c->start);
+    if (c->pure) {
+      c->window->whole = true;
+      fli_pure_begin(c->pure);
+    }
   }
   return FL_OK;
 }
 
 fl_status fl_compiled_end(fl_compiled *c) {
   FLI_NEED(c, "c");
+  if (c->pure && c->window && c->window->depth == 1)
+    c->window->whole = false;
   fl_status s = c->trial.plain ? FL_OK : fli_window_close(c->rt);
+  fli_pure_end(c->pure);
   trial_end(c);
   return s;
 }
@@ -520,6 +536,7 @@ void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s) {
   *s = (fl_compiled_stats){.windows = c->runs,
                            .planned = c->planned,
                            .replayed = c->replayed,
+                           .traced = c->pure ? c->pure->entered : 0,
                            .unready = c->unready,
                            .failure = c->failure[0] ? c->failure : NULL,
                            .off = c->off,

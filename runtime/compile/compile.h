@@ -118,8 +118,9 @@ struct fl_compiled {
   fli_plan *start, *last; /* for a call's first window; for this call's last */
   uint64_t runs, planned, missed; /* windows; by a plan; without, in a row */
   uint64_t replayed;              /* by a graph */
-  uint64_t unready;  /* without, since kernels were being compiled */
-  char failure[256]; /* why one could not be, "" */
+  uint64_t unready;      /* without, since kernels were being compiled */
+  struct fli_pure *pure; /* or NULL (pure.h) */
+  char failure[256];     /* why one could not be, "" */
 };
 
 fli_plan *fli_plan_new(const fli_window *w);
@@ -148,6 +149,8 @@ bool fli_sums_allowed(fl_runtime *rt, fl_device d);
 fl_status fli_plan_prepare(fli_plan *p, const fli_window *w);
 /* Forgets the steps. */
 void fli_plan_unbuild(fli_plan *p);
+/* The windows that come are likely to be like those of p, or NULL. */
+void fli_window_expect(fli_window *w, const fli_plan *p);
 bool fli_compiled_plan(fli_window *w, fl_status *status);
 /* While the profiler runs: what step x is, which is launched next. */
 void fli_explain_step(fli_window *w, const fli_plan *p, const fli_step *x);

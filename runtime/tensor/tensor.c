@@ -153,7 +153,7 @@ fl_status fli_tensor_header(fl_runtime *rt, fl_tensor **out) {
   return FL_OK;
 }
 
-static void tensor_attach(fl_tensor *t, fl_storage *s) {
+void fli_tensor_attach(fl_tensor *t, fl_storage *s) {
   t->storage = s;
   s->refs += t->rc;
   account(s);
@@ -365,7 +365,7 @@ fl_status fli_tensor_view(fl_tensor *x, const fl_meta *m, const int64_t *stride,
   t->contiguous = is_contiguous(t);
   if (x->storage) {
     fli_storage_retain(x->storage);
-    tensor_attach(t, x->storage);
+    fli_tensor_attach(t, x->storage);
   }
   t->base = x->is_view ? x->base : x;
   retain_base(t->base);
@@ -386,7 +386,7 @@ static fl_status with_storage(fl_runtime *rt, const fl_meta *m, size_t bytes,
     fl_tensor_release(t);
     return status;
   }
-  tensor_attach(t, s);
+  fli_tensor_attach(t, s);
   *out = t;
   return FL_OK;
 }
@@ -402,7 +402,7 @@ static fl_status tensor_pending(fl_runtime *rt, const fl_meta *m, size_t bytes,
     fl_tensor_release(t);
     return status;
   }
-  tensor_attach(t, s);
+  fli_tensor_attach(t, s);
   *out = t;
   return FL_OK;
 }

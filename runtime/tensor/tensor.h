@@ -23,6 +23,7 @@ void fli_storage_release(fl_storage *s);
 
 /* New reference; storage's reference is taken over. */
 fl_status fli_tensor_header(fl_runtime *rt, fl_tensor **t);
+void fli_tensor_attach(fl_tensor *t, fl_storage *s);
 void fli_tensor_own(fl_tensor *t); /* ends being a view */
 /* t lies in s from now on, with so many references that storages count. */
 void fli_tensor_rehouse(fl_tensor *t, fl_storage *s, int refs);

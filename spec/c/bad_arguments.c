@@ -521,6 +521,30 @@ static void test_graphs(void) {
   fl_graph_free(g);
 }
 
+static void test_pure(fl_compiled *c) {
+  fl_compiled_call call = {.n_in = 1};
+  fl_tensor *const *results;
+  const char *why = "";
+  bool fits = true;
+  int n = 3;
+  NEEDS(fl_compiled_note(NULL, &call), "c");
+  NEEDS(fl_compiled_note(c, NULL), "call");
+  NEEDS(fl_compiled_note(c, &call), "call->in");
+  NEEDS(fl_compiled_enter(NULL, 0, 0, NULL, &fits), "c");
+  NEEDS(fl_compiled_enter(c, 0, 0, NULL, NULL), "fits");
+  NEEDS(fl_compiled_enter(c, 0, 1, NULL, &fits), "in");
+  CHECK(fl_compiled_enter(c, 7, 0, NULL, &fits) == FL_OK && !fits);
+  NEEDS(fl_compiled_feed(NULL, 0, 0), "c");
+  CHECK(fl_compiled_feed(c, 0, 0) == FL_EUNSUPPORTED);
+  NEEDS(fl_compiled_results(NULL, &n, &results), "c");
+  NEEDS(fl_compiled_results(c, NULL, &results), "n");
+  NEEDS(fl_compiled_results(c, &n, NULL), "list");
+  CHECK(fl_compiled_results(c, &n, &results) == FL_OK && n == 0);
+  CHECK(fl_compiled_traced(NULL, &why) == -1 && !why);
+  CHECK(fl_compiled_traced(c, NULL) == -1);
+  CHECK(fl_compiled_position(NULL) == -1);
+}
+
 static void test_compiled(void) {
   fl_compiled *c = NULL;
   fl_compiled_stats s = {.windows = 5};
@@ -530,6 +554,7 @@ static void test_compiled(void) {
   NEEDS(fl_compiled_chunk(NULL, 0), "c");
   NEEDS(fl_compiled_memory(NULL, 0), "c");
   NEEDS(fl_compiled_begin(NULL), "c");
+  test_pure(c);
   CHECK(!fl_compiled_waits(NULL));
   NEEDS(fl_compiled_end(NULL), "c");
   IGNORES(fl_compiled_get(c, NULL));

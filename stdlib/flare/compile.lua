@@ -48,6 +48,8 @@ end
 -- `memory`: a call raises an error instead of having more than so many bytes in tensors of its
 -- device, together with what is there before it; first it computes values again instead of keeping
 -- them, and makes chunks smaller, as far as that takes; bytes, or text: "20GiB".
+-- `pure`: once a call has launched what the call before has, f no longer runs for arguments like
+-- theirs, only its launches and the steps of optimizers; false by default.
 -- `wait`: a plan is used from the first time on, and that call waits for its kernels; false by
 -- default: while threads compile them, on a GPU, calls run without the plan
 -- @return the compiled function; a table that can be called for a module
@@ -57,13 +59,16 @@ function M.compile(f, opts)
       core.is_tensor(f) and "a tensor" or type(f))
   end
   local o = options.check("compile", opts, {exact = false, graphs = true, chunk = options.none,
-    memory = options.none, wait = false})
+    memory = options.none, wait = false, pure = false})
   local chunk = o.chunk == nil and 0 or o.chunk == false and -1
     or options.bytes("compile", "chunk", o.chunk, "or false")
   local memory = o.memory and options.bytes("compile", "memory", o.memory) or 0
   local exact = o.exact or mode.exact
-  local run, object = core.compiled(f, exact, mode.all, mode.check, o.graphs, chunk, memory,
-    o.wait or mode.wait)
+  local code, pure = f
+  if o.pure then code, pure = require "flare.compile.pure".wrap(f) end
+  local run, object = core.compiled(code, exact, mode.all, mode.check, o.graphs, chunk, memory,
+    o.wait or mode.wait, o.pure)
+  if pure then pure.object = object end
   if mode.off then run = function(...) return f(...) end end
   objects[run], origins[run] = object, {f = f, exact = exact, chunk = chunk}
   if type(f) == "function" then return run end
@@ -90,9 +95,9 @@ if mode.all then
 end
 
 --- What a compiled function has done: `windows`, runs of waiting kernels; `planned`, those that a
--- plan ran; `replayed`, those of them that a graph of launches ran; `unready`, those that ran
--- without their plan, since its kernels were being compiled; `failure`, why one could not be
--- compiled, so that its plan is not used; `plans`; `graphs`, and
+-- plan ran; `traced`, calls of a pure function without its code; `replayed`, those that a graph of
+-- launches ran; `unready`, those that ran without their plan, as its kernels were being compiled;
+-- `failure`, why one could not be compiled, so that its plan is not used; `plans`; `graphs`, and
 -- `graph_bytes`, memory of their temporaries; `launches` and `kernels` of the plan last used,
 -- before and after fusion; `chunks` of its launches that run chunk by chunk; `repeats`, launches
 -- that run a second time; `memory`, bytes of its results and temporaries, at most at a time,

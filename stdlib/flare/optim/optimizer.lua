@@ -11,6 +11,7 @@ local core = require "flare.core"
 local fail = require "flare.fail"
 local master = require "flare.optim.master"
 local options = require "flare.options"
+local pure = require "flare.compile.pure"
 local walk = require "flare.nn.walk"
 
 --- optim.Optimizer(parameters, {lr = 1e-3, master = true})
@@ -148,17 +149,7 @@ local function buckets(self, group, n_moments)
   return list
 end
 
---- Updates every parameter that has a gradient.
--- @param closure a function that computes the loss and its gradients again (optional)
--- @return the result of the closure
-function Optimizer:step(closure)
-  if not class.is(self, Optimizer) then
-    fail("step: an optimizer is expected; methods are called with ':', as in optimizer:step()")
-  elseif closure ~= nil and type(closure) ~= "function" then
-    fail("step: the closure must be a function, got %s", type(closure))
-  end
-  local loss
-  if closure then loss = closure() end
+local function update(self)
   local _ <close> = core.no_grad()
   for _, group in ipairs(self.groups) do
     local n_moments = self:moments(group)
@@ -177,7 +168,21 @@ function Optimizer:step(closure)
       for i = 1, n do bucket.states[i].step = bucket.step + 1 end
     end
   end
-  if closure then return loss end
+end
+
+--- Updates every parameter that has a gradient.
+-- @param closure a function that computes the loss and its gradients again (optional)
+-- @return the result of the closure
+function Optimizer:step(closure)
+  if not class.is(self, Optimizer) then
+    fail("step: an optimizer is expected; methods are called with ':', as in optimizer:step()")
+  elseif closure ~= nil and type(closure) ~= "function" then
+    fail("step: the closure must be a function, got %s", type(closure))
+  end
+  local loss
+  if closure then loss = closure() end
+  pure.live(update, self)
+  return loss
 end
 
 -- Options of a group that are saved: everything but the tensors.
