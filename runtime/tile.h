@@ -120,6 +120,7 @@ struct fl_tile {
   int n_stores, n_in, n_out; /* n_in, n_out: operands of the launch */
   int64_t shape[FL_TILE_DIMS];
   int n_positions;
+  bool exact; /* elements have the bits that the rows' kernels give */
   const fl_leaf *leaves;
   const fl_store *stores;
   const fl_position *positions;

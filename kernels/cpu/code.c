@@ -73,7 +73,8 @@ void FL_CPU(code_at)(fl_code *c, int op, int reg, int base, int32_t disp) {
 }
 
 /* The prefix of a vector instruction; x: bit 3 of an index, or bit 4 of a
- * vector register. */
+ * vector register; mask: with AVX-512, its register and ZEROS. */
+#define ZEROS 0x80
 static void put_prefix(fl_code *c, int op, int reg, int a, int x, int b,
                        int mask) {
   int pp = op >> 12, map = op >> 8 & 15;
@@ -83,7 +84,7 @@ static void put_prefix(fl_code *c, int op, int reg, int a, int x, int b,
   (c, (~reg & 8) << 4 | (x ? 0 : 0x40) | (~b & 8) << 2 | (~reg & 16) | map);
   FL_CPU(code_byte)(c, (~a & 15) << 3 | 4 | pp);
   FL_CPU(code_byte)
-  (c, (mask ? op == FL_CODE_STORE ? 1 : 0x81 : 0) | 0x40 | (~a & 16) >> 1);
+  (c, mask | 0x40 | (~a & 16) >> 1);
 #else
   (void)mask;
   FL_CPU(code_byte)(c, 0xC4);
@@ -95,7 +96,18 @@ static void put_prefix(fl_code *c, int op, int reg, int a, int x, int b,
 }
 
 void FL_CPU(code_vector)(fl_code *c, int op, int to, int a, int b) {
-  put_prefix(c, op, to, a, b & 16, b, false);
+  put_prefix(c, op, to, a, b & 16, b, 0);
+  put_modes(c, 3, to, b);
+  if (op == FL_CODE_FRACTION)
+    FL_CPU(code_byte)(c, 2 << 2);
+}
+
+void FL_CPU(code_select)(fl_code *c, int to, int sign, int a, int b) {
+  static const int signs = FL_CODE_OP(2, 2, 0x39), /* of words, to a mask */
+      blend = FL_CODE_OP(1, 2, 0x65);
+  put_prefix(c, signs, 2, 0, sign & 16, sign, 0);
+  put_modes(c, 3, 2, sign);
+  put_prefix(c, blend, to, a, b & 16, b, 2);
   put_modes(c, 3, to, b);
 }
 
@@ -107,7 +119,10 @@ void FL_CPU(code_memory)(fl_code *c, int op, int to, int a, int base,
     a = FL_CODE_REGISTERS;
   }
 #endif
-  put_prefix(c, op, to, a, 0, base, masked);
+  put_prefix(c, op, to, a, 0, base,
+             !masked               ? 0
+             : op == FL_CODE_STORE ? 1
+                                   : 1 | ZEROS);
   put_modes(c, index ? 1 : 2, to, 4); /* a byte of index and base follows */
   FL_CPU(code_byte)
   (c, (index ? 2 << 6 | FL_CODE_INDEX << 3 : 4 << 3) | (base & 7));

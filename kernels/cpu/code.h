@@ -65,22 +65,35 @@ enum {
   FL_CODE_COPY = FL_CODE_OP(0, 1, 0x28),
   FL_CODE_SQRT = FL_CODE_OP(0, 1, 0x51),
   FL_CODE_AND = FL_CODE_OP(0, 1, 0x54),
+  FL_CODE_OR = FL_CODE_OP(0, 1, 0x56),
   FL_CODE_XOR = FL_CODE_OP(0, 1, 0x57),
   FL_CODE_ADD = FL_CODE_OP(0, 1, 0x58),
   FL_CODE_MUL = FL_CODE_OP(0, 1, 0x59),
   FL_CODE_SUB = FL_CODE_OP(0, 1, 0x5C),
+  FL_CODE_MIN = FL_CODE_OP(0, 1, 0x5D), /* b if one is NaN */
   FL_CODE_DIV = FL_CODE_OP(0, 1, 0x5E),
+  FL_CODE_MAX = FL_CODE_OP(0, 1, 0x5F),
   FL_CODE_SPREAD = FL_CODE_OP(1, 2, 0x18),
+  FL_CODE_FMA = FL_CODE_OP(1, 2, 0xB8),  /* to + a b */
+  FL_CODE_FNMA = FL_CODE_OP(1, 2, 0xBC), /* to - a b */
+  FL_CODE_OVER = 0x10, /* less than those: a to + b, b - a to */
+  /* AVX-512 alone: a 2^b for whole b, the exponent, the fraction in [1, 2) */
+  FL_CODE_SCALE = FL_CODE_OP(1, 2, 0x2C),
+  FL_CODE_EXPONENT = FL_CODE_OP(1, 2, 0x42),
+  FL_CODE_FRACTION = FL_CODE_OP(1, 3, 0x26),
   FL_CODE_MASKED_LOAD = FL_CODE_OP(1, 2, 0x2C), /* AVX2 alone */
   FL_CODE_MASKED_STORE = FL_CODE_OP(1, 2, 0x2E)
 };
 
-/* to = a op b; a is 0 where there is one operand. */
+/* to = a op b; a is 0 where there is one operand. The fraction of what is less
+ * than 0 is NaN. */
 void FL_CPU(code_vector)(fl_code *c, int op, int to, int a, int b);
 /* The same with memory at base + 4 * rax, or at base + disp if `index` is
  * false; `masked`: only the elements of the mask, zeros elsewhere. */
 void FL_CPU(code_memory)(fl_code *c, int op, int to, int a, int base,
                          bool index, int32_t disp, bool masked);
+/* to = a, or b where `sign` is negative. AVX-512 alone. */
+void FL_CPU(code_select)(fl_code *c, int to, int sign, int a, int b);
 /* Takes the mask of a row's last elements from general register `from`: bits,
  * or with AVX2 the address of words. */
 void FL_CPU(code_mask)(fl_code *c, int from);

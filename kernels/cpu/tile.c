@@ -96,7 +96,7 @@ static void run_code(nest_run *r, const fl_nest_step *s) {
       place[k] = instr_place(r, of);
       r->value[e->first + of->what] = place[k];
     } else
-      place[k] = (char *)(uintptr_t)(o->value < 0 ? (const void *)&o->constant
+      place[k] = (char *)(uintptr_t)(o->value < 0 ? (const void *)x->constant
                                                   : r->value[o->value]);
   }
   fl_nest_entry entry;

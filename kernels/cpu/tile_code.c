@@ -1,7 +1,10 @@
-/* Machine code for plans of the kernel "tile": runs of cheap f32 instructions,
- * whose values stay in registers. Instructions that are not cheap and blocks of
- * other types are left to the loops of the rows, which give the same bits. */
+/* Machine code for plans of the kernel "tile": runs of f32 instructions whose
+ * values stay in registers. What has no code here is left to the loops of the
+ * rows; those give the same bits for arithmetic, and functions within the same
+ * bounds. */
 #include "tile_maker.h"
+
+#include "../../runtime/math/math.h"
 
 #include <string.h>
 
@@ -19,15 +22,31 @@ static int plain_code(int row) {
     PLAIN(sub, FL_CODE_SUB);
     PLAIN(mul, FL_CODE_MUL);
     PLAIN(div, FL_CODE_DIV);
-    PLAIN(sqrt, FL_CODE_SQRT);
   default:
     return 0;
   }
 }
 
-static bool row_has_code(int row) {
+/* Rows whose code may give other bits than their loops do. */
+static bool row_is_function(int row) {
+  switch (row) {
+  case FL_ROW_exp:
+  case FL_ROW_log:
+  case FL_ROW_tanh:
+  case FL_ROW_sigmoid:
+    return FL_CODE_LANES == 16;
+  case FL_ROW_tanh_backward:
+  case FL_ROW_sigmoid_backward:
+    return true;
+  default:
+    return false;
+  }
+}
+
+static bool row_has_code(int row, bool exact) {
   switch (row) {
   case FL_ROW_neg:
+  case FL_ROW_sqrt:
   case FL_ROW_abs:
   case FL_ROW_square:
   case FL_ROW_reciprocal:
@@ -37,14 +56,14 @@ static bool row_has_code(int row) {
   case FL_ROW_sub_mul:
     return true;
   default:
-    return plain_code(row) != 0;
+    return plain_code(row) != 0 || (!exact && row_is_function(row));
   }
 }
 
 bool FL_CPU(nest_codes)(const maker *m, int instr) {
   const fl_instr *x = &m->p->instrs[instr];
   return m->code && m->p->separate && x->type == FL_F32 &&
-         x->result == FL_F32 && row_has_code(x->row) &&
+         x->result == FL_F32 && row_has_code(x->row, m->t->exact) &&
          vary_block(m, m->first + instr) == m->full;
 }
 
@@ -88,19 +107,41 @@ static void order_list(maker *m, const fl_nest_list *list) {
   }
 }
 
+static bool is_constant(const maker *m, int value) {
+  return value >= m->p->n_in && value < m->first;
+}
+
+/* How many constants the code of a row has, at most. */
+static int row_constants(int row) {
+  switch (row) {
+  case FL_ROW_exp:
+  case FL_ROW_tanh:
+  case FL_ROW_sigmoid:
+    return 16;
+  case FL_ROW_log:
+    return 18;
+  default:
+    return 1;
+  }
+}
+
 /* Runs of instructions with code that follow each other, of no more operands
- * than a run can have. */
+ * and constants than a run can have. */
 static void cut_runs(maker *m, const fl_nest_list *list) {
   fl_nest_plan *n = m->n;
   int16_t seen[2 * FL_PROGRAM_VALUES] = {0};
   for (int i = list->begin, k; i < list->end; i = k) {
-    int operands = 0;
+    int operands = 1, constants = 0;
     for (k = i; k < list->end && has_code(m, &n->steps[k]); k++) {
       int in[3], count = FL_CPU(nest_reads)(m, &n->steps[k], in);
-      operands += 2; /* its result and a constant */
-      for (int j = 0; j < count; j++)
-        operands += seen[in[j]] != i + 1;
-      if (operands > FL_NEST_OPERANDS)
+      operands++; /* its result */
+      constants += row_constants(m->p->instrs[n->steps[k].what].row);
+      for (int j = 0; j < count; j++) {
+        bool fresh = seen[in[j]] != i + 1, whole = is_constant(m, in[j]);
+        operands += fresh && !whole;
+        constants += fresh && whole;
+      }
+      if (operands > FL_NEST_OPERANDS || constants > FL_NEST_CONSTANTS)
         break;
       for (int j = 0; j < count; j++)
         seen[in[j]] = (int16_t)(i + 1);
@@ -120,32 +161,44 @@ void FL_CPU(nest_order)(maker *m) {
 
 /* --- a run as nodes: what is loaded, and operations --- */
 
-#define NODES (4 * FL_NEST_OPERANDS)
+#define NODES 512
 
-enum { NODE_LOAD, NODE_ONE, NODE_ROW }; /* else an opcode */
+/* Loads: of vectors, of one element for all, of one for each row; what has an
+ * opcode; `in[0]`, or `in[1]` where `in[2]` is negative. */
+enum { NODE_LOAD, NODE_ONE, NODE_ROW, NODE_SELECT };
 
 typedef struct node {
-  int op, in[2]; /* loads: in[0] is the operand */
-  int out;       /* the operand that it is stored to, or -1 */
-  bool late;     /* stored last: it is written over what the run reads */
-  int uses[2];   /* how many, and how many are over */
-  int reg, slot; /* -1: none */
+  int op, in[3], n_in; /* loads: in[0] is the operand, in[1] bytes from there */
+  int out;             /* the operand that it is stored to, or -1 */
+  bool late;           /* stored last: it is written over what the run reads */
+  bool saved;          /* in its slot of the stack */
+  int uses[2];         /* how many, and how many are over */
+  int reg, slot;       /* -1: none */
 } node;
 
 typedef struct coder {
   maker *m;
   fl_code *c;
   fl_nest_code *head;
-  int n_nodes, n_fixed, n_slots;
+  int n_nodes, n_fixed, n_slots, n_constants;
   bool masked;
   node node[NODES];
   int16_t of[2 * FL_PROGRAM_VALUES]; /* 1 + the node of a value */
   int16_t owner[FL_CODE_REGISTERS];  /* node in a register, -1: none */
 } coder;
 
-static int add_node(coder *x, int op, int a, int b) {
-  x->node[x->n_nodes] = (node){.op = op, .in = {a, b}, .out = -1, .reg = -1};
+static int add_node(coder *x, int op, int n_in, int a, int b, int c) {
+  x->node[x->n_nodes] =
+      (node){.op = op, .in = {a, b, c}, .n_in = n_in, .out = -1};
   return x->n_nodes++;
+}
+
+static int binary(coder *x, int op, int a, int b) {
+  return add_node(x, op, 2, a, b, 0);
+}
+
+static int unary(coder *x, int op, int a) {
+  return add_node(x, op, 1, a, 0, 0);
 }
 
 static int add_operand(coder *x, fl_nest_operand o) {
@@ -153,57 +206,180 @@ static int add_operand(coder *x, fl_nest_operand o) {
   return x->head->n++;
 }
 
+/* Constants lie side by side; the first operand is where. */
 static int constant_node(coder *x, float value) {
-  fl_nest_operand o = {.value = -1, .step = -1, .constant = value};
-  return add_node(x, NODE_ONE, add_operand(x, o), 0);
+  int k = 0;
+  while (k < x->n_nodes && (x->node[k].op != NODE_ONE || x->node[k].in[0] ||
+                            memcmp(&x->head->constant[x->node[k].in[1] / 4],
+                                   &value, sizeof value) != 0))
+    k++;
+  if (k < x->n_nodes)
+    return k;
+  x->head->constant[x->n_constants] = value;
+  return add_node(x, NODE_ONE, 0, 0, 4 * x->n_constants++, 0);
+}
+
+static int bits_node(coder *x, uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return constant_node(x, value);
 }
 
 /* Input j of a step. */
 static int input_node(coder *x, const fl_nest_step *s, int j) {
-  int id = s->in[j];
-  fl_nest_operand o = {.value = (int16_t)id, .step = -1, .row = s->row[j]};
-  if (x->of[id])
-    return x->of[id] - 1;
-  int kind = s->read[j] == FL_READ_ONE    ? NODE_ONE
-             : s->read[j] == FL_READ_ROWS ? NODE_ROW
-                                          : NODE_LOAD;
-  if (kind == NODE_ONE)
-    o.row = 0;
-  int k = add_node(x, kind, add_operand(x, o), 0);
-  x->of[id] = (int16_t)(k + 1);
-  return k;
+  int id = s->in[j], kind = s->read[j] == FL_READ_ONE    ? NODE_ONE
+                            : s->read[j] == FL_READ_ROWS ? NODE_ROW
+                                                         : NODE_LOAD;
+  fl_nest_operand o = {.value = (int16_t)id,
+                       .step = -1,
+                       .row = kind == NODE_ONE ? 0 : s->row[j]};
+  float value;
+  if (is_constant(x->m, id)) {
+    memcpy(&value, &x->m->n->cell[id - x->m->p->n_in], sizeof value);
+    return constant_node(x, value);
+  }
+  if (!x->of[id])
+    x->of[id] = (int16_t)(1 + add_node(x, kind, 0, add_operand(x, o), 0, 0));
+  return x->of[id] - 1;
+}
+
+/* a b + c, and c - a b, rounded once */
+static int fma_node(coder *x, int a, int b, int c) {
+  return add_node(x, FL_CODE_FMA, 3, a, b, c);
+}
+static int fnma_node(coder *x, int a, int b, int c) {
+  return add_node(x, FL_CODE_FNMA, 3, a, b, c);
+}
+
+/* A polynomial in v, its highest coefficient first. */
+static int horner(coder *x, int v, int n, const float *coef) {
+  int y = constant_node(x, coef[0]);
+  for (int k = 1; k < n; k++)
+    y = fma_node(x, y, v, constant_node(x, coef[k]));
+  return y;
+}
+
+/* exp(v) = (1 + q) 2^t, as in math_float.h, for -130 < v < 130. */
+static int exp_parts(coder *x, int v, int *t) {
+  static const float p[] = {FL_EXP_P4, FL_EXP_P3, FL_EXP_P2, FL_EXP_P1,
+                            FL_EXP_P0};
+  int bias = constant_node(x, 0x1.8p23f);
+  int sum = fma_node(x, v, constant_node(x, FL_EXP_LOG2E), bias);
+  *t = binary(x, FL_CODE_SUB, sum, bias);
+  int high = fnma_node(x, *t, constant_node(x, FL_EXP_LN2_HI), v);
+  int low = binary(x, FL_CODE_MUL, *t, constant_node(x, -FL_EXP_LN2_LO));
+  int r = binary(x, FL_CODE_ADD, high, low);
+  int square = binary(x, FL_CODE_MUL, r, r);
+  return binary(x, FL_CODE_ADD, high,
+                fma_node(x, square, horner(x, r, 5, p), low));
+}
+
+static int exp_node(coder *x, int v) {
+  int t, q = exp_parts(x, v, &t);
+  return binary(x, FL_CODE_SCALE,
+                binary(x, FL_CODE_ADD, q, constant_node(x, 1)), t);
+}
+
+/* v, but no further from 0 than `most` */
+static int bounded(coder *x, int v, float most) {
+  v = binary(x, FL_CODE_MAX, constant_node(x, -most), v);
+  return binary(x, FL_CODE_MIN, constant_node(x, most), v);
+}
+
+/* 1 / (1 + e) for e = exp(-v) = (1 + q) 2^t, both halves of the quotient times
+ * 2^-t where t > 0. */
+static int sigmoid_node(coder *x, int v) {
+  int sign = bits_node(x, 0x80000000), zero = constant_node(x, 0);
+  int one = constant_node(x, 1), t;
+  int q = exp_parts(x, bounded(x, binary(x, FL_CODE_XOR, v, sign), 110), &t);
+  int r = binary(x, FL_CODE_SCALE, one, binary(x, FL_CODE_MIN, t, zero));
+  t = binary(x, FL_CODE_XOR, t, sign);
+  int over = binary(x, FL_CODE_SCALE, one, binary(x, FL_CODE_MIN, t, zero));
+  int e = fma_node(x, r, q, binary(x, FL_CODE_MUL, r, over));
+  return binary(x, FL_CODE_DIV, over, binary(x, FL_CODE_ADD, e, one));
+}
+
+/* (1 - e) / (1 + e) for e = exp(-2 |v|) = s (1 + q) */
+static int tanh_node(coder *x, int v) {
+  int one = constant_node(x, 1), t, sign = bits_node(x, 0x80000000);
+  int a = binary(x, FL_CODE_AND, v, bits_node(x, 0x7fffffff));
+  a = binary(x, FL_CODE_MIN, constant_node(x, 10), a);
+  int q = exp_parts(x, binary(x, FL_CODE_MUL, a, constant_node(x, -2)), &t);
+  int s = binary(x, FL_CODE_SCALE, one, t);
+  int y =
+      binary(x, FL_CODE_DIV, fnma_node(x, s, q, binary(x, FL_CODE_SUB, one, s)),
+             fma_node(x, s, q, binary(x, FL_CODE_ADD, one, s)));
+  return binary(x, FL_CODE_OR, y, binary(x, FL_CODE_AND, v, sign));
+}
+
+/* v = m 2^k with m between the roots of 1/2 and 2; the polynomial is that of
+ * fl_log_reduce. */
+static int log_node(coder *x, int v) {
+  static const float p[] = {-0.0760925636f, 0.129014209f, -0.132463455f,
+                            0.141822726f,   -0.16608718f, 0.200019613f,
+                            -0.250016004f,  0.333333254f, -0.499999881f};
+  int one = constant_node(x, 1), zero = constant_node(x, 0);
+  int m = unary(x, FL_CODE_FRACTION, v), k = unary(x, FL_CODE_EXPONENT, v);
+  int far = binary(x, FL_CODE_SUB, constant_node(x, 1.41421354f), m);
+  m = binary(x, FL_CODE_MUL, m,
+             add_node(x, NODE_SELECT, 3, one, constant_node(x, 0.5f), far));
+  k = binary(x, FL_CODE_ADD, k, add_node(x, NODE_SELECT, 3, zero, one, far));
+  int f = binary(x, FL_CODE_SUB, m, one);
+  int r =
+      binary(x, FL_CODE_MUL, binary(x, FL_CODE_MUL, f, f), horner(x, f, 9, p));
+  r = fma_node(x, k, constant_node(x, 1.42860682e-6f), r);
+  return fma_node(x, k, constant_node(x, 0.693145752f),
+                  binary(x, FL_CODE_ADD, f, r));
+}
+
+/* Rows that are a formula of few nodes. */
+static int formula_node(coder *x, int row, const int *in) {
+  int one = constant_node(x, 1);
+  switch (row) {
+  case FL_ROW_exp:
+    return exp_node(x, bounded(x, in[0], 120));
+  case FL_ROW_log:
+    return log_node(x, in[0]);
+  case FL_ROW_tanh:
+    return tanh_node(x, in[0]);
+  case FL_ROW_sigmoid:
+    return sigmoid_node(x, in[0]);
+  case FL_ROW_tanh_backward:
+    return binary(x, FL_CODE_MUL, in[0], fnma_node(x, in[1], in[1], one));
+  case FL_ROW_sigmoid_backward:
+    return binary(
+        x, FL_CODE_MUL, in[0],
+        binary(x, FL_CODE_MUL, in[1], binary(x, FL_CODE_SUB, one, in[1])));
+  case FL_ROW_rsqrt:
+    return binary(x, FL_CODE_DIV, one, unary(x, FL_CODE_SQRT, in[0]));
+  default:
+    return binary(x, FL_CODE_DIV, one, in[0]); /* reciprocal */
+  }
 }
 
 static int instr_node(coder *x, const fl_nest_step *s) {
-  int row = x->m->p->instrs[s->what].row, in[3] = {0}, plain = plain_code(row);
-  float minus = -0.0f, most;
-  uint32_t bits = 0x7fffffff;
-  memcpy(&most, &bits, sizeof most);
-  for (int j = 0; j < x->m->p->instrs[s->what].n_in; j++)
+  const fl_instr *i = &x->m->p->instrs[s->what];
+  int in[3] = {0};
+  for (int j = 0; j < i->n_in; j++)
     in[j] = input_node(x, s, j);
-  switch (row) {
+  switch (i->row) {
   case FL_ROW_neg:
-    return add_node(x, FL_CODE_XOR, in[0], constant_node(x, minus));
+    return binary(x, FL_CODE_XOR, in[0], bits_node(x, 0x80000000));
   case FL_ROW_abs:
-    return add_node(x, FL_CODE_AND, in[0], constant_node(x, most));
+    return binary(x, FL_CODE_AND, in[0], bits_node(x, 0x7fffffff));
   case FL_ROW_square:
-    return add_node(x, FL_CODE_MUL, in[0], in[0]);
-  case FL_ROW_rsqrt:
-    in[0] = add_node(x, FL_CODE_SQRT, in[0], in[0]);
-    /* fall through */
-  case FL_ROW_reciprocal:
-    return add_node(x, FL_CODE_DIV, constant_node(x, 1), in[0]);
+    return binary(x, FL_CODE_MUL, in[0], in[0]);
+  case FL_ROW_sqrt:
+    return unary(x, FL_CODE_SQRT, in[0]);
   case FL_ROW_mul_add:
-    return add_node(x, FL_CODE_ADD, add_node(x, FL_CODE_MUL, in[0], in[1]),
-                    in[2]);
+    return binary(x, FL_CODE_ADD, binary(x, FL_CODE_MUL, in[0], in[1]), in[2]);
   case FL_ROW_mul_sub:
-    return add_node(x, FL_CODE_SUB, add_node(x, FL_CODE_MUL, in[0], in[1]),
-                    in[2]);
+    return binary(x, FL_CODE_SUB, binary(x, FL_CODE_MUL, in[0], in[1]), in[2]);
   case FL_ROW_sub_mul:
-    return add_node(x, FL_CODE_SUB, in[2],
-                    add_node(x, FL_CODE_MUL, in[0], in[1]));
+    return binary(x, FL_CODE_SUB, in[2], binary(x, FL_CODE_MUL, in[0], in[1]));
   default:
-    return add_node(x, plain, in[0], plain == FL_CODE_SQRT ? in[0] : in[1]);
+    return plain_code(i->row) ? binary(x, plain_code(i->row), in[0], in[1])
+                              : formula_node(x, i->row, in);
   }
 }
 
@@ -253,7 +429,7 @@ static void load_node(coder *x, int k, int reg) {
   if (is_load(v))
     FL_CPU(code_memory)
   (x->c, v->op == NODE_LOAD ? FL_CODE_LOAD : FL_CODE_SPREAD, reg, 0,
-   pointer(x, v->in[0]), v->op == NODE_LOAD, 0,
+   pointer(x, v->in[0]), v->op == NODE_LOAD, v->in[1],
    v->op == NODE_LOAD && x->masked);
   else FL_CPU(code_memory)(x->c, FL_CODE_LOAD, reg, 0, FL_CODE_STACK, false,
                            v->slot * 4 * FL_CODE_LANES, false);
@@ -269,28 +445,31 @@ static void store_node(coder *x, const node *v) {
 /* In how many operations from `at` on node k is read next. */
 static int next_use(const coder *x, int k, int at) {
   for (int i = at; i < x->n_nodes; i++)
-    if (!is_load(&x->node[i]) &&
-        (x->node[i].in[0] == k || x->node[i].in[1] == k))
-      return i;
+    for (int j = 0; j < x->node[i].n_in; j++)
+      if (x->node[i].in[j] == k)
+        return i;
   return x->n_nodes;
 }
 
 /* A free register; if there is none, that of what is read last. */
-static int take_register(coder *x, int at, int keep, int also) {
+static int take_register(coder *x, int at, const node *keep) {
   int best = -1, far = -1;
   for (int r = x->n_fixed; r < FL_CODE_REGISTERS; r++) {
     int k = x->owner[r];
     if (k < 0)
       return r;
-    int next = k == keep || k == also ? -1 : next_use(x, k, at);
+    int next = next_use(x, k, at);
+    for (int j = 0; keep && j < keep->n_in; j++)
+      next = keep->in[j] == k ? -1 : next;
     if (next > far) {
       far = next;
       best = r;
     }
   }
   node *v = &x->node[x->owner[best]];
-  if (!is_load(v) && v->slot < 0) {
-    v->slot = x->n_slots++;
+  if (!is_load(v) && !v->saved) {
+    v->saved = true;
+    v->slot = v->slot < 0 ? x->n_slots++ : v->slot;
     FL_CPU(code_memory)
     (x->c, FL_CODE_STORE, best, 0, FL_CODE_STACK, false,
      v->slot * 4 * FL_CODE_LANES, false);
@@ -308,20 +487,44 @@ static void drop_use(coder *x, int k) {
   }
 }
 
+/* a b + c: the result takes the register of what is not read again. */
+static void write_fma(coder *x, node *v, const int *reg) {
+  int to = v->reg;
+  if (to == reg[0] && to != reg[2]) {
+    FL_CPU(code_vector)(x->c, v->op - FL_CODE_OVER, to, reg[1], reg[2]);
+  } else if (to == reg[1] && to != reg[2]) {
+    FL_CPU(code_vector)(x->c, v->op - FL_CODE_OVER, to, reg[0], reg[2]);
+  } else {
+    if (to != reg[2])
+      FL_CPU(code_vector)(x->c, FL_CODE_COPY, to, 0, reg[2]);
+    FL_CPU(code_vector)(x->c, v->op, to, reg[0], reg[1]);
+  }
+}
+
 static void run_node(coder *x, int k) {
   node *v = &x->node[k];
-  int a = v->in[0], b = v->in[1];
-  if (x->node[a].reg < 0)
-    load_node(x, a, take_register(x, k, b, -1));
-  if (x->node[b].reg < 0)
-    load_node(x, b, take_register(x, k, a, -1));
-  int ra = x->node[a].reg, rb = x->node[b].reg;
-  drop_use(x, a);
-  drop_use(x, b);
-  v->reg = take_register(x, k + 1, a, b);
+  int reg[3];
+  for (int j = 0; j < v->n_in; j++)
+    if (x->node[v->in[j]].reg < 0)
+      load_node(x, v->in[j], take_register(x, k, v));
+  for (int j = 0; j < v->n_in; j++)
+    reg[j] = x->node[v->in[j]].reg;
+  for (int j = 0; j < v->n_in; j++)
+    drop_use(x, v->in[j]);
+  v->reg = -1;
+  for (int j = v->n_in - 1; j >= 0 && v->reg < 0; j--)
+    if (reg[j] >= x->n_fixed && x->owner[reg[j]] < 0)
+      v->reg = reg[j];
+  if (v->reg < 0)
+    v->reg = take_register(x, k + 1, v);
   x->owner[v->reg] = (int16_t)k;
-  FL_CPU(code_vector)
-  (x->c, v->op, v->reg, v->op == FL_CODE_SQRT ? 0 : ra, rb);
+  if (v->op == NODE_SELECT)
+    FL_CPU(code_select)(x->c, v->reg, reg[2], reg[0], reg[1]);
+  else if (v->n_in == 3)
+    write_fma(x, v, reg);
+  else
+    FL_CPU(code_vector)
+  (x->c, v->op, v->reg, v->n_in == 1 ? 0 : reg[0], reg[v->n_in - 1]);
   if (v->out >= 0 && !v->late)
     store_node(x, v);
   if (v->uses[0] == 0) {
@@ -336,6 +539,7 @@ static void write_body(coder *x, bool masked) {
   for (int k = 0; k < x->n_nodes; k++) {
     node *v = &x->node[k];
     v->uses[1] = 0;
+    v->saved = false;
     if (v->reg >= x->n_fixed)
       v->reg = -1;
   }
@@ -349,7 +553,7 @@ static void write_body(coder *x, bool masked) {
     if (v->out < 0 || !v->late)
       continue;
     if (v->reg < 0)
-      load_node(x, k, take_register(x, x->n_nodes, -1, -1));
+      load_node(x, k, take_register(x, x->n_nodes, NULL));
     store_node(x, v);
     drop_use(x, k);
   }
@@ -361,9 +565,8 @@ static void write_body(coder *x, bool masked) {
 static void fix_nodes(coder *x) {
   for (int k = 0; k < x->n_nodes; k++) {
     node *v = &x->node[k];
-    if (!is_load(v))
-      for (int j = 0; j < 2; j++)
-        x->node[v->in[j]].uses[0]++;
+    for (int j = 0; j < v->n_in; j++)
+      x->node[v->in[j]].uses[0]++;
     v->uses[0] += v->late;
     v->slot = v->reg = -1;
   }
@@ -460,9 +663,10 @@ static void write_run(maker *m, int at) {
   fl_code *c = m->code;
   coder x = {.m = m, .c = c};
   const size_t room = sizeof *x.head + FL_NEST_OPERANDS * sizeof *x.head->op;
-  char head[sizeof *x.head + FL_NEST_OPERANDS * sizeof *x.head->op];
+  _Alignas(8) char head[sizeof *x.head + FL_NEST_OPERANDS * sizeof *x.head->op];
   memset(head, 0, room);
   x.head = (fl_nest_code *)(void *)head;
+  add_operand(&x, (fl_nest_operand){.value = -1, .step = -1});
   while (c->n % 64)
     FL_CPU(code_byte)(c, 0xCC);
   list_nodes(&x, at);

@@ -5,19 +5,21 @@
 
 #include "code.h"
 
-#define FL_NEST_OPERANDS 40 /* of one run of instructions, at most */
+/* Of one run of instructions, at most. */
+#define FL_NEST_OPERANDS  40
+#define FL_NEST_CONSTANTS 64
 
 typedef struct fl_nest_operand {
-  int16_t value; /* which is read; -1: the constant */
+  int16_t value; /* which is read; -1: the constants */
   int16_t step;  /* whose result is written; -1: none */
-  float constant;
-  int64_t row; /* bytes from row to row; < 0: -row for each element of one */
+  int64_t row;   /* bytes from row to row; < 0: -row for each element of one */
 } fl_nest_operand;
 
 /* Before the code of a run, in the same memory. */
 typedef struct fl_nest_code {
   int32_t n, entry; /* operands; where the code begins, from here */
   bool rows;        /* row by row, or else the whole block as one */
+  float constant[FL_NEST_CONSTANTS];
   fl_nest_operand op[];
 } fl_nest_code;
 

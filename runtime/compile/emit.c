@@ -389,7 +389,8 @@ static fl_status emit_tile(emitting *m, fli_step *x) {
   fli_tile_request q = {.graph = &m->graph,
                         .n_dims = m->n_dims,
                         .n_inner = m->n_inner,
-                        .separate = true};
+                        .separate = true,
+                        .exact = m->f->c->exact};
   memset(stores, 0, sizeof stores);
   for (int k = 0; k < g->n_written; k++) {
     const fuse_value *w = &g->written[k];

@@ -117,7 +117,8 @@ static uint64_t hash_tile(const fl_tile *t, const fli_tile_request *q) {
   }
   for (int k = 0; k < q->n_operands; k++)
     h = tile_mix(h, q->operand_dtype[k]);
-  return tile_mix(h, (uint64_t)t->n_in << 8 | (uint64_t)q->separate);
+  return tile_mix(h, (uint64_t)t->n_in << 8 | (uint64_t)q->exact << 1 |
+                         (uint64_t)q->separate);
 }
 
 static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
@@ -154,6 +155,7 @@ static fl_status tile_make(fl_runtime *rt, const fli_tile_request *q,
                       .leaves = to,
                       .stores = store,
                       .n_positions = q->n_positions,
+                      .exact = q->exact,
                       .positions = position,
                       .plan = t->plan};
   memcpy(t->base.shape, q->shape, sizeof q->shape);
@@ -178,7 +180,7 @@ static bool same_tile(const fl_tile *a, const fl_tile *b) {
   size_t leaves = (size_t)a->body->n_in * sizeof(fl_leaf);
   size_t stores = (size_t)a->n_stores * sizeof(fl_store);
   size_t positions = (size_t)a->n_positions * sizeof(fl_position);
-  return a->hash == b->hash && a->n_dims == b->n_dims &&
+  return a->hash == b->hash && a->exact == b->exact && a->n_dims == b->n_dims &&
          a->n_inner == b->n_inner && a->n_stores == b->n_stores &&
          a->n_positions == b->n_positions && a->body->n_in == b->body->n_in &&
          memcmp(a->leaves, b->leaves, leaves) == 0 &&

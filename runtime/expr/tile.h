@@ -20,6 +20,7 @@ typedef struct fli_tile_request {
   int n_dims, n_inner;
   int64_t shape[FL_TILE_DIMS];
   bool separate; /* products are rounded before they are added */
+  bool exact;    /* of the tile */
 } fli_tile_request;
 
 /* The same tile for equal requests; it lives as long as the runtime. */
