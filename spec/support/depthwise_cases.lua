@@ -25,7 +25,8 @@ local function draw()
              multiplier = pick(1, 1, 1, 2, 3), batch = math.random(3), stride = pick(1, 1, 2),
              dilation = pick(1, 1, 1, 2, 3), kernel = {}, size = {}, padding = {}}
   for i = 1, pick(1, 2, 2, 2, 2) do
-    local k = i == 2 and pick(true, false) and c.kernel[1] or pick(1, 2, 3, 3, 4, 5, 7, 7, 10, 13)
+    local k = pick(1, 2, 3, 3, 4, 5, 7, 7, 10, 13, 31)
+    if i == 2 and pick(true, false) then k = c.kernel[1] end
     c.kernel[i], c.padding[i] = k, pick(k // 2, math.random(0, k))
     c.size[i] = math.max(pick(5, 7, 8, 9, 14, 16, 20, 28, 32, 40),
       (k - 1) * c.dilation + 1 - 2 * c.padding[i])

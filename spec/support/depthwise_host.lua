@@ -37,7 +37,8 @@ function M.run(place, seed, count)
   local file = assert(io.open(place .. "/source.cc", "w"))
   file:write(text)
   file:close()
-  local said = tree.output(("%s -std=gnu++17 -O1 -w -I. -I'%s/generated' -fPIC -c '%s/source.cc' "
+  local said = tree.output(("%s -std=gnu++17 -O1 -w -fsanitize=alignment "
+    .. "-fsanitize-undefined-trap-on-error -I. -I'%s/generated' -fPIC -c '%s/source.cc' "
     .. "-o '%s/kernels.o' 2>&1"):format(M.compiler, tree.build, place, place))
   assert(said == "", said)
   fakes.build(place, "libcuda.so.1", "all machine", ("-D DRIVER -Wl,--allow-multiple-definition "

@@ -3,8 +3,9 @@
 #include "convolve.h"
 #include "depthwise.h"
 
-#define FEW         4 /* channels of a group */
-#define TURNS       8 /* tiles of a thread, at most */
+#define FEW         4    /* channels of a group */
+#define WIDEST      2048 /* columns of taps, whose weights have room */
+#define TURNS       8    /* tiles of a thread, at most */
 #define WAVES       8 /* blocks for each multiprocessor, if there are so many */
 #define TILE_ROWS   4
 #define PIECES_MOST ((int64_t)64 << 20) /* bytes */
@@ -39,8 +40,8 @@ bool flc_conv_few(const flc_conv *c) {
   int64_t s = c->stride[2], step = s / common(s, c->dilation[2]);
   bool fits = c->kind == FLC_CONV_INPUT || step <= 2;
   return c->groups > 1 && c->inputs <= FEW && c->inputs > 0 &&
-         c->spatial <= 2 && c->dtype != FL_F64 && fits && reaches(c, &c->x) &&
-         reaches(c, &c->y);
+         c->kernel[2] <= WIDEST && c->spatial <= 2 && c->dtype != FL_F64 &&
+         fits && reaches(c, &c->x) && reaches(c, &c->y);
 }
 
 /* --- from a launch of conv.cu to one of these --- */
@@ -180,22 +181,25 @@ static fl_status depthwise_start(const fl_launch *l, const flc_spec *spec,
 
 /* --- results, and gradients of inputs --- */
 
-/* Shares the room for weights among rows of taps: bytes. */
+/* How a block's weights lie in shared memory, for as many of its lines and rows
+ * of taps as there is room for: bytes. */
 static size_t share_room(depthwise_args *a, const depthwise_form *f) {
-  int width = f->last ? f->n : 1, lines = width << a->lane_bits;
+  int width = f->last ? f->n : 1;
   int padded = a->segments * (f->last ? f->s : (f->s + 3) / 4 * 4);
-  int pitch = f->last ? lines + width : 0, most = a->taps[0];
-  int64_t row = (int64_t)padded * (f->last ? pitch : lines) * 4;
-  a->chunk = row * most <= DEPTHWISE_ROOM ? most : (int)(DEPTHWISE_ROOM / row);
-  if (a->chunk < 1)
-    a->chunk = 1;
+  while (a->lane_bits > 0 &&
+         (padded * (width << a->lane_bits) + padded) * 4 > DEPTHWISE_ROOM)
+    a->lane_bits--;
+  int lines = width << a->lane_bits, each = f->last ? lines + width : lines;
+  int most = DEPTHWISE_ROOM / (padded * each * 4);
+  a->chunk = a->taps[0] < most ? a->taps[0] : most > 1 ? most : 1;
   a->by_padded = flc_conv_divider(padded);
-  a->pitch = pitch;
-  if (f->last)
-    return (size_t)row * (size_t)a->chunk;
+  if (f->last) {
+    a->pitch = each;
+    return (size_t)(a->chunk * padded * each) * 4;
+  }
   a->pitch = a->chunk * padded; /* lines begin in different banks */
   a->pitch += a->pitch % 8 == 0 ? 4 : 0;
-  return (size_t)a->pitch * (size_t)lines * 4;
+  return (size_t)(a->pitch * lines) * 4;
 }
 
 static fl_status run_places(const fl_launch *l, const flc_conv *c,
@@ -217,11 +221,11 @@ static fl_status run_places(const fl_launch *l, const flc_conv *c,
   a.by_strips = flc_conv_divider(a.strips);
   a.spots = a.strips * tiles_along(&a, 0, f.rows);
   a.lane_bits = lanes_for(a.spots, f.last ? 8 : DEPTHWISE);
+  size_t shared = share_room(&a, &f);
   a.line_blocks = fl_ceil_div(a.lines, 1 << a.lane_bits);
   int64_t all = fl_ceil_div(a.spots, DEPTHWISE >> a.lane_bits);
   int64_t turns = a.line_blocks * all / (flc_chip_of(l)->processors * WAVES);
   a.turns = (int)(turns < 1 ? 1 : turns > TURNS ? TURNS : turns);
-  size_t shared = share_room(&a, &f);
   flc_spec spec = spec_of("places", c->dtype, &f);
   return depthwise_start(l, &spec, &a,
                          a.line_blocks * fl_ceil_div(all, a.turns), shared);

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define PLANS     10                 /* of a heuristic, that are measured */
+#define FEW       3                  /* where ours are most often faster */
 #define CONFIGS   40                 /* that are asked for */
 #define PARTS     96                 /* descriptors of a graph */
 #define WORKSPACE ((int64_t)1 << 30) /* bytes that a plan may ask for */
@@ -534,14 +535,21 @@ static int build_packed(call *k, int most, plan *plans) {
   return n;
 }
 
+/* Depthwise, or nearly: the library's engines reach a hundredth of the memory's
+ * rate (NVIDIA H200), and each plan takes long to measure. */
+static bool ours_first(const flc_conv *c) {
+  return flc_conv_few(c) && c->outputs <= 4 * c->groups;
+}
+
 /* Puts the best of several plans into p, which has the first. */
 static void cudnn_measure(call *k, const layout y[3], bool own, plan *p) {
-  k->found = k->last ? 0 : build_packed(k, PLANS, k->plans);
+  int most = own && ours_first(k->c) ? FEW : PLANS;
+  k->found = k->last ? 0 : build_packed(k, most, k->plans);
   if (!k->found || !lies_packed(k->c))
-    k->found += cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, PLANS,
+    k->found += cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, most,
                             k->plans + k->found);
   if (k->last)
-    k->found += cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_B, PLANS,
+    k->found += cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_B, most,
                             k->plans + k->found);
   int best = flc_fastest(k->l, k->found + own, FLC_MANY, run_candidate, k);
   p->measured = true;
@@ -568,12 +576,12 @@ static const plan *plan_of(call *k, flc_tuned *place, const layout y[3],
     plan *p = calloc(1, sizeof *p);
     if (!p)
       return NULL;
-    bool few = own && flc_conv_few(k->c); /* by ours until it is measured */
+    bool ours = own && ours_first(k->c); /* until it is measured */
     int found =
-        !few && !k->last && lies_packed(k->c) ? build_packed(k, 1, p) : 0;
-    if (!found && !few)
+        !ours && !k->last && lies_packed(k->c) ? build_packed(k, 1, p) : 0;
+    if (!found && !ours)
       found = cudnn_build(k->l, k->c, y, false, CUDNN_HEUR_MODE_A, 1, p);
-    p->measured = !few && !found && (k->last || !can_pack(k->c));
+    p->measured = !ours && !found && (k->last || !can_pack(k->c));
     flc_tuned_make(place, 0, p); /* the lock makes us the first */
   }
   plan *p = place->plan;
