@@ -42,6 +42,19 @@ local cases = {
     local s = (x * y):softmax(-1)
     return s, (s * y):mean {1, 2}, (s * x):mean()
   end},
+  {"a gradient and that of a bias, called late", 3, function(x, y)
+    local dx = y * (1 - x:tanh():square())
+    local flat = dx:reshape(-1, 96)
+    local dw = flat:t():matmul(x:reshape(-1, 96))
+    local back = flat:matmul(x:reshape(-1, 96)[{{1, 96}}])
+    return dx, dw, back, dx:sum {1, 2}:to "f32"
+  end},
+  {"a late sum of what was written over", 3, function(x, y)
+    local dx = y * x
+    local s = x:reshape(-1, 96):t():matmul(dx:reshape(-1, 96))
+    dx:mul_(2)
+    return s, dx, dx:sum {1, 2}
+  end},
   {"a sum that the kernel would need", 2, function(x, y)
     local s = x:softmax(-1)
     local c = (s * y):sum {1, 2}

@@ -229,10 +229,11 @@ describe("an explained step", function()
     has(loss, "sub square mean square_backward")
     assert.equal("fused reduction", loss.kind)
     assert.same({here .. ":" .. at + 3, here .. ":" .. at + 4}, sorted(loss.lines))
-    -- predictions, targets and the gradient of the loss; the loss and the predictions' gradient
+    -- predictions, targets and the gradient of the loss; the loss, the predictions' gradient and
+    -- that of the last bias
     assert.equal(4 * (32 + 32 + 1), loss.read)
-    assert.equal(4 * (32 + 1), loss.written)
-    assert.equal(4, loss.kept)
+    assert.equal(4 * (32 + 1 + 1), loss.written)
+    assert.equal(4 * (1 + 1), loss.kept)
     local adam = holders_of(e, "adam_step")
     assert.equal(1, #adam)
     assert.equal(here .. ":" .. at + 6, adam[1].lines[1])

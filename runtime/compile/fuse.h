@@ -258,6 +258,11 @@ fl_status fli_fuse_equal(fuse *f);
  * copies are left out. */
 fl_status fli_fuse_place(fuse *f);
 
+/* --- early.c --- */
+
+/* The launches of the window in the order in which they are planned. */
+fl_status fli_fuse_early(const fuse *f, uint32_t *order);
+
 /* --- open.c --- */
 
 /* Makes f->entries, f->parts, and room for the operands of parts. */

@@ -238,23 +238,27 @@ fl_status fli_fuse_open(fuse *f) {
   uint32_t launches;
   if (!open_room(f, &launches))
     return FL_ENOMEM;
+  uint32_t *order = fli_malloc(f->rt, f->w->n * sizeof *order + 1);
+  fl_status s = order ? fli_fuse_early(f, order) : FL_ENOMEM;
   f->entries =
       fli_malloc(f->rt, launches * (sizeof *f->entries + sizeof *f->parts) + 1);
   bool *runs = fli_malloc(f->rt, launches + 1);
-  if (!f->entries || !runs) {
+  if (s || !f->entries || !runs) {
     fli_mfree(runs);
-    return FL_ENOMEM;
+    fli_mfree(order);
+    return s ? s : FL_ENOMEM;
   }
   f->parts = (fuse_part *)(void *)(f->entries + launches);
-  for (uint32_t i = 0; i < f->w->n; i++) {
-    uint32_t first = f->n;
+  for (uint32_t k = 0; k < f->w->n; k++) {
+    uint32_t i = order[k], first = f->n;
     if (!f->runs[i] || !(open_entry(f, i) || fli_fuse_open_sum(f, i))) {
       f->entries[f->n] = f->w->entries[i];
       f->parts[f->n++] = (fuse_part){.origin = i, .parts = 1};
     }
-    for (uint32_t k = first; k < f->n; k++)
-      runs[k] = f->runs[i];
+    for (uint32_t part = first; part < f->n; part++)
+      runs[part] = f->runs[i];
   }
+  fli_mfree(order);
   fli_mfree(f->runs);
   f->runs = runs;
   return FL_OK;
