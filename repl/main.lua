@@ -21,11 +21,12 @@ commands:
   launch    a script in several processes
   kernels   CUDA kernels compiled ahead
   serve     a published model behind HTTP
+  eval      how well a published model predicts texts
   bench     figures beside others, in flare's source folder
 without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
-local commands = {"bench", "doctor", "help", "kernels", "launch", "serve"}
+local commands = {"bench", "doctor", "eval", "help", "kernels", "launch", "serve"}
 
 local function is_command(name)
   for _, command in ipairs(commands) do

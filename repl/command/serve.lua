@@ -1,6 +1,7 @@
 --- flare serve FOLDER: a published model behind HTTP, with the interface of OpenAI's.
 local core = require "flare.core"
 local process = require "flare.repl.process"
+local words = require "flare.repl.words"
 
 local usage = [[
 usage: flare serve FOLDER [options]
@@ -23,38 +24,6 @@ local function fail(format, ...)
   return 1
 end
 
--- The options by name, and the folder; nil and what is wrong.
-local function read(arguments)
-  local o, folder, k = {}, nil, 1
-  while arguments[k] do
-    local word, value = arguments[k]:match "^%-%-([%a%-]+)=?(.*)$"
-    if not word then
-      if folder then return nil, ("one folder is expected, got %s, too"):format(arguments[k]) end
-      folder = arguments[k]
-    elseif not texts[word] and not numbers[word] then
-      local all = {}
-      for _, list in ipairs{texts, numbers} do
-        for name in pairs(list) do all[#all + 1] = name end
-      end
-      local near = core.nearest(word, all)
-      return nil, ("unknown option --%s%s"):format(word,
-                  near and (" (did you mean --%s?)"):format(near) or "")
-    else
-      if value == "" then
-        k = k + 1
-        value = arguments[k]
-      end
-      if numbers[word] then value = math.tointeger(tonumber(value)) end
-      if not value then return nil, ("--%s needs a %s"):format(word,
-                                     numbers[word] and "number" or "value") end
-      o[word] = value
-    end
-    k = k + 1
-  end
-  if not folder then return nil, "the folder of a model is missing" end
-  return o, folder
-end
-
 -- What the signals so far ask for: the first one ends the server once its answers are sent, a
 -- second one at once.
 local function listener()
@@ -69,13 +38,11 @@ local function listener()
 end
 
 return function(arguments)
-  for _, word in ipairs(arguments) do
-    if word == "--help" or word == "-h" then
-      print(usage)
-      return 0
-    end
+  if words.asks_help(arguments) then
+    print(usage)
+    return 0
   end
-  local o, folder = read(arguments)
+  local o, folder = words.read(arguments, texts, numbers)
   if not o then return fail("%s\n%s", folder, usage) end
   local flare = require "flare"
   local model, message = flare.models.load(folder, {device = o.device, dtype = o.dtype})

@@ -2,7 +2,8 @@
 -- config.json gives it.
 return {
   Cache = "cache", Causal = "causal", Engine = "engine", Model = "model", Pages = "pages",
-  Rope = "rope", load = "load",
+  Rope = "rope", choices = "evaluate", load = "load", perplexity = "evaluate",
+  read_choices = "evaluate",
 
   BertForMaskedLM = "bert", BertForSequenceClassification = "bert", BertModel = "bert",
   CLIPModel = "clip",

@@ -1,0 +1,52 @@
+--- The arguments of commands that read a folder: options by name, --name value or --name=value.
+local core = require "flare.core"
+
+local M = {}
+
+--- Whether help is asked for.
+function M.asks_help(arguments)
+  for _, word in ipairs(arguments) do
+    if word == "--help" or word == "-h" then return true end
+  end
+  return false
+end
+
+local function unknown(word, ...)
+  local all = {}
+  for _, list in ipairs{...} do
+    for name in pairs(list) do all[#all + 1] = name end
+  end
+  local near = core.nearest(word, all)
+  local hint = near and (" (did you mean --%s?)"):format(near) or ""
+  return ("unknown option --%s%s"):format(word, hint)
+end
+
+--- The options and the folder; nil and what is wrong.
+-- @param texts, numbers sets of the names of options
+function M.read(arguments, texts, numbers)
+  local o, folder, k = {}, nil, 1
+  while arguments[k] do
+    local word, value = arguments[k]:match "^%-%-([%a%-]+)=?(.*)$"
+    if not word then
+      if folder then return nil, ("one folder is expected, got %s, too"):format(arguments[k]) end
+      folder = arguments[k]
+    elseif not texts[word] and not numbers[word] then
+      return nil, unknown(word, texts, numbers)
+    else
+      if value == "" then
+        k = k + 1
+        value = arguments[k]
+      end
+      if numbers[word] then value = math.tointeger(tonumber(value)) end
+      if not value then
+        return nil, ("--%s needs a %s"):format(word, numbers[word] and "number" or "value")
+      end
+      o[word] = value
+    end
+    k = k + 1
+  end
+  if not folder then return nil, "the folder of a model is missing" end
+  return o, folder
+end
+
+return M
