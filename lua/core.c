@@ -270,6 +270,28 @@ static int core_pass(lua_State *L) {
   return lua_gettop(L);
 }
 
+static int finish_framed(lua_State *L, int status, lua_KContext context) {
+  (void)status, (void)context;
+  return lua_gettop(L);
+}
+
+static int call_framed(lua_State *L) {
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_callk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, finish_framed);
+  return lua_gettop(L);
+}
+
+/* framed(f): f as a C function. Lua drops the caller's frame for `return f(x)`
+ * where f is a Lua function, but not where it is a C function, so that an error
+ * in f names the caller's line. */
+static int core_framed(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  lua_settop(L, 1);
+  lua_pushcclosure(L, call_framed, 1);
+  return 1;
+}
+
 static int is_tensor(lua_State *L) {
   lua_pushboolean(L, fll_test(L, 1) != NULL);
   return 1;
@@ -381,6 +403,8 @@ int luaopen_flare_core(lua_State *L) {
   add_format(L);
   lua_pushcfunction(L, core_pass);
   lua_setfield(L, -2, "pass");
+  lua_pushcfunction(L, core_framed);
+  lua_setfield(L, -2, "framed");
   lua_pushliteral(L, FL_VERSION);
   lua_setfield(L, -2, "version");
   return 1;

@@ -123,18 +123,27 @@ static int module_path(lua_State *L) {
   return 1;
 }
 
-/* Appends " (in GPT.blocks.2)" to the string on top, but not to an error that a
- * device reports late: its launch was in another module, or in none. */
-static void add_module(lua_State *L) {
+/* Whether the text names the module itself: "nn.Linear: ..." for "Linear". */
+static bool names_module(const char *text, const char *path) {
+  size_t n = strlen(path);
+  if (strncmp(text, "nn.", 3) == 0)
+    text += 3;
+  return strncmp(text, path, n) == 0 && text[n] == ':';
+}
+
+/* Appends " (in GPT.blocks.2)" to the string on top, which ends in `text`, but
+ * not to an error that a device reports late: its launch was in another module,
+ * or in none. */
+static void add_module(lua_State *L, const char *text) {
   lua_Debug ar;
-  const char *text = lua_tostring(L, -1);
-  if (text && strstr(text, "(launched at "))
+  if (strstr(text, "(launched at "))
     return;
   if (!lua_getstack(L, 0, &ar) || !lua_checkstack(L, 16))
     return;
   lua_pushcfunction(L, module_path);
   lua_pushlightuserdata(L, L);
-  if (lua_pcall(L, 1, 1, 0) == LUA_OK && lua_rawlen(L, -1) > 0) {
+  if (lua_pcall(L, 1, 1, 0) == LUA_OK && lua_rawlen(L, -1) > 0 &&
+      !names_module(text, lua_tostring(L, -1))) {
     lua_pushfstring(L, "%s (in %s)", lua_tostring(L, -2), lua_tostring(L, -1));
     lua_replace(L, -3);
   }
@@ -218,7 +227,7 @@ static int raise_text(lua_State *L, const char *text) {
   push_where(L, st);
   lua_pushstring(L, text);
   lua_concat(L, 2);
-  add_module(L);
+  add_module(L, text);
   return lua_error(L);
 }
 

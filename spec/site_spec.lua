@@ -77,6 +77,24 @@ describe("the user's line", function()
     assert.matches("%(in Sequential%.2%)$", message)
   end)
 
+  it("is that of `return Class(...)`", function()
+    local here = debug.getinfo(1, "l").currentline
+    for k, make in ipairs{
+      function() return nn.Linear(2) end,
+      function() return flare.optim.Adam({}) end,
+      function() return net.A(0, 2) end,
+    } do
+      local starts_with = k < 3 and "spec/site_spec.lua:" .. here + 1 + k or line(4)
+      starts(starts_with, fails(make))
+      starts(starts_with, select(2, coroutine.resume(coroutine.create(make))))
+    end
+    local class = flare.class "Waits"
+    function class:init() self.got = coroutine.yield() end
+    local make = coroutine.wrap(function() return class() end)
+    make()
+    assert.are.equal(3, make(3).got)
+  end)
+
   it("comes with hooks and with a profile, and all results do", function()
     local model = net.B(3, 4)
     model.a:register_forward_hook(function() end)

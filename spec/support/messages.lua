@@ -33,8 +33,7 @@ return {
    .. "linear: act: expected one of none|relu|gelu|gelu_tanh|silu|tanh|sigmoid, got \"rleu\"; "
    .. "did you mean \"relu\"? (in Linear)"},
   {"local y = nn.Conv2d(1, 2, {kernel_size = 3})", first
-   .. "nn.Conv2d: kernel must be a number or 2 of them, got a table with 'kernel_size' "
-   .. "(in Conv2d)"},
+   .. "nn.Conv2d: kernel must be a number or 2 of them, got a table with 'kernel_size'"},
   {"local y = nn.Linear(3, 2)()", first
    .. "linear: x: expected a tensor, got nil; methods are called with ':', as in x:sum() "
    .. "(in Linear)"},
@@ -42,17 +41,16 @@ return {
    .. "linear: x: expected a tensor or a number, got table; make a tensor of it: "
    .. "flare.tensor{...} (in Linear)"},
   {"local y = nn.Linear('3', 2)", first
-   .. "nn.Linear: inputs must be an integer of at least 1, got '3' (in Linear)"},
+   .. "nn.Linear: inputs must be an integer of at least 1, got '3'"},
   {"local y = nn.Linear(3, 2, {bais = false})", first
-   .. "nn.Linear: unknown option 'bais' (did you mean 'bias'?) (in Linear)"},
+   .. "nn.Linear: unknown option 'bais' (did you mean 'bias'?)"},
   {"local y = nn.Linaer(3, 2)", first .. "there is no nn.Linaer (did you mean 'Linear'?)"},
   {"local y = nn.Sequential(nn.Linear(3, 4), 'relu')", first
-   .. "Sequential: a module is expected, got string (in Sequential)"},
+   .. "Sequential: a module is expected, got string"},
   {"local y = nn.Dropout(1.5)", first
-   .. "nn.Dropout: p must be a number in [0, 1), got 1.5 (in Dropout)"},
+   .. "nn.Dropout: p must be a number in [0, 1), got 1.5"},
   {"local y = nn.MultiHeadAttention(10, 3)", first
-   .. "nn.MultiHeadAttention: a width of 10 cannot be cut into 3 equal heads "
-   .. "(in MultiHeadAttention)"},
+   .. "nn.MultiHeadAttention: a width of 10 cannot be cut into 3 equal heads"},
   {"local y = nn.Embedding(10, 4)(i - 1)", first
    .. "embedding: position 0 is out of range 1..10: positions count from 1; for data that "
    .. "counts from 0 say base = 0 (in Embedding)"},
@@ -66,7 +64,7 @@ return {
   {"local y = nn.Conv2d(1, 2, 5)(flare.zeros(1, 1, 3, 3))", first
    .. "conv: a kernel of 5 (dilation 1) does not fit into size 3 with padding 0 (in Conv2d)"},
   {"local y = nn.LSTM(4, 5)(flare.zeros(2, 3, 3))", first
-   .. "LSTM: the input must be (time, batch, 4), got (2, 3, 3) (in LSTM)"},
+   .. "LSTM: the input must be (time, batch, 4), got (2, 3, 3)"},
   {"local y = nn.Linear(3, 2):to('gpu')", first
    .. "to: there is no device \"gpu\"; there are: cpu, sim, cuda (in Linear)"},
   {"nn.Linear(3, 2):load_state_dict({weight = flare.zeros(2, 2), bias = flare.zeros(2)})", first
@@ -97,11 +95,11 @@ return {
   {"optim.Adam({w}).lr = 1", first .. "options belong to groups: optimizer.groups[1].lr = 1"},
   {"local y = nn.ReLU(x)", first
    .. "nn.ReLU: options must be a table {name = value}, got a tensor; a layer is made first and "
-   .. "called then: nn.ReLU()(x) (it takes none) (in ReLU)"},
+   .. "called then: nn.ReLU()(x) (it takes none)"},
   {"local y = nn.Sequential(nn.ReLU()).forward(x)", first
    .. "a tensor is not a function; methods are called with ':', as in model:forward(x)"},
   {"local y = nn.Linear{3, 2}", first
-   .. "nn.Linear: inputs must be an integer of at least 1, got a table (in Linear)"},
+   .. "nn.Linear: inputs must be an integer of at least 1, got a table"},
   {"local y = nn.SpatialConvolution", first
    .. "there is no nn.SpatialConvolution (did you mean 'Conv2d'?)"},
   {"optim.SGD({w}).step()", first
@@ -174,7 +172,7 @@ return {
    .. "tensor: there is nothing at [2][3], but something at the key 4"},
   {"local y = flare.tensor{[2] = 1}", first
    .. "tensor: there is nothing at [1], but something at the key 2"},
-  {"local y = nn.MaxPool2d(2)()", first .. "MaxPool2d: x must be a tensor, got nil (in MaxPool2d)"},
+  {"local y = nn.MaxPool2d(2)()", first .. "MaxPool2d: x must be a tensor, got nil"},
   {"local y = flare.tensor{1, '2'}", first .. "tensor: expected a number at [2], got string"},
   {"local y = flare.tensor{{1, 2}, 3}", first
    .. "tensor: expected a table of 2 at [2], got an integer"},

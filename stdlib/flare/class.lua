@@ -12,7 +12,7 @@
 local core = require "flare.core"
 local fail = require "flare.fail"
 
-local function construct(cls, ...)
+local construct = core.framed(function(cls, ...)
   local object = setmetatable({}, cls)
   if cls.__keeps then core.keeper(object) end
   local begin = cls.__begin
@@ -20,7 +20,7 @@ local function construct(cls, ...)
   local init = cls.init
   if init then init(object, ...) end
   return object
-end
+end)
 
 --- Makes a class.
 -- @param name the name, which tostring and errors show
