@@ -84,8 +84,20 @@ interrupt.cases = {
   },
 }
 
+-- The seconds of processor time of each thread, from lines of /proc/PID/task/*/stat.
+local function used_by(lines)
+  local used = {}
+  for thread, ticks in lines:gmatch "(%d+) %(.-%) %a([^\n]*)" do
+    local user, system = ticks:match((" %-?%d+"):rep(10) .. " (%d+) (%d+)")
+    used[thread] = (user + system) / 100 -- a tick is 10 ms for every program
+  end
+  return used
+end
+
 --- Lets the prompt do one of them, presses Ctrl-C and asks whether it is alive.
--- @return true and the seconds until the prompt answered, or false and what it said
+-- @return true, the seconds until the prompt answered, and the processor time that the busiest
+-- thread used from the press to the answer, which does not depend on the load of the machine;
+-- or false and what the prompt said
 function interrupt.press(case, wait)
   local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
   local fifo = os.tmpname()
@@ -120,15 +132,21 @@ function interrupt.press(case, wait)
   end
   os.execute(("sleep %.2f"):format(wait or 0.2))
   local start = core.clock()
-  os.execute(("kill -INT %s; "):rep(case.times or 1):gsub("%%s", pid))
+  local threads = ("for f in /proc/%s/task/*/stat; do read -r line <$f; echo \"$line\"; done; ")
+    :format(pid)
+  -- builtins of the shell alone, so that nothing runs between the figures and the press
+  local before = used_by(tree.output(threads .. ("kill -INT %s; "):format(pid):rep(case.times or 1)))
   local stopped = await "interrupted"
-  local seconds = core.clock() - start
+  local seconds, busiest = core.clock() - start, 0
+  for thread, used in pairs(used_by(tree.output(threads))) do
+    busiest = math.max(busiest, used - (before[thread] or 0))
+  end
   if stopped then input:write("ok = ", case[3] or "true", "\nprint('alive', ok)\n") end
   local alive = stopped and await "alive%s+true"
   input:close()
   pipe:close()
   if not alive then return false, table.concat(said, "\n") end
-  return true, seconds
+  return true, seconds, busiest
 end
 
 return interrupt
