@@ -456,7 +456,7 @@ static int empty_like(lua_State *L) {
 }
 
 static int full_like(lua_State *L) {
-  fll_enter(L);
+  fl_lua *st = fll_enter(L);
   if (lua_type(L, 2) != LUA_TNUMBER)
     fll_error(L, "full_like: value: expected a number, got %s",
               fll_typename(L, 2));
@@ -464,7 +464,11 @@ static int full_like(lua_State *L) {
   if (lua_isinteger(L, 2))
     value.i = lua_tointeger(L, 2);
   lua_remove(L, 2);
-  return like(L, "full_like", value);
+  st->row = "full"; /* whose errors name what was called */
+  st->known = "full_like";
+  int n = like(L, "full_like", value);
+  st->row = NULL;
+  return n;
 }
 
 static int random_like(lua_State *L, const char *where, const char *op) {

@@ -172,6 +172,11 @@ return {
    .. "tensor: there is nothing at [2][3], but something at the key 4"},
   {"local y = flare.tensor{[2] = 1}", first
    .. "tensor: there is nothing at [1], but something at the key 2"},
+  {"local y = flare.full_like(flare.zeros(2, {dtype = 'u8'}), 300)", first
+   .. "full_like: 300 does not fit u8 (0..255)"},
+  {"local m = nn.Sequential(nn.ReLU()) m[1] = x m:parameters()", first
+   .. "Sequential: '1' was a module and holds a plain tensor now; to remove the module, assign nil "
+   .. "first; for a parameter in its place: layer[1] = layer:param(tensor)"},
   {"local y = nn.MaxPool2d(2)()", first .. "MaxPool2d: x must be a tensor, got nil"},
   {"local y = flare.tensor{1, '2'}", first .. "tensor: expected a number at [2], got string"},
   {"local y = flare.tensor{{1, 2}, 3}", first

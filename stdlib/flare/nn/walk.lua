@@ -139,8 +139,8 @@ local function check_replaced(module, key, value)
     return
   end
   fail("%s: '%s' was a module and holds a %s now; to remove the module, assign nil first; for a "
-    .. "parameter in its place: layer.%s = layer:param(tensor)", getmetatable(module).__name, key,
-    kind, key)
+    .. "parameter in its place: layer%s = layer:param(tensor)", getmetatable(module).__name, key,
+    kind, (type(key) == "string" and ".%s" or "[%d]"):format(key))
 end
 
 local function check_modules(module)
