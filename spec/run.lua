@@ -63,8 +63,11 @@ local function read_busted(job, status)
     if what == "done" then done = true
     else add(what, seconds, job.name .. ": " .. name, reason) end
   end
-  if done then return end
-  local why = status == 124 and "took longer than " .. limit .. " s"
+  -- busted's own statuses are below 128; a sanitizer may speak when the program ends
+  local crashed = status >= 128 or read(job.stem .. ".log"):find "ERROR: %a+Sanitizer"
+  if done and not crashed then return end
+  local why = done and "ended badly after its tests, with status " .. status
+    or status == 124 and "took longer than " .. limit .. " s"
     or "ended before its time, with status " .. status
   add("crash", 0, job.name .. ": " .. why)
 end
@@ -72,12 +75,16 @@ end
 local function read_ctest(job, status)
   local count, long = #tests, read(build .. "/Testing/Temporary/LastTest.log")
   for name, outcome, seconds in read(job.stem .. ".log")
-      :gmatch "Test%s+#%d+: (%S+) [. ]*%**(%a[%a ]-)%s+([%d.]+) sec" do
+      :gmatch "Test%s+#%d+: (%S+) [. ]*%**(%a[^\n]-)%s+([%d.]+) sec" do
     local what = outcome == "Passed" and "success" or outcome == "Skipped" and "pending" or outcome
     local said = long:match("Testing: " .. name .. "\n.-\n%-+\n(.-)\n")
     add(what, seconds, "ctest: " .. name, said)
   end
   if #tests == count then add("crash", 0, "ctest found no tests, status " .. status) end
+  for k = count + 1, #tests do
+    if tests[k].what ~= "success" and tests[k].what ~= "pending" then return end
+  end
+  if status ~= 0 then add("crash", 0, "ctest ended with status " .. status) end
 end
 
 local function read_status(job, status)

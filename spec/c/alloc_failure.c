@@ -63,8 +63,16 @@ static void no_kernels(fl_runtime *rt, int k) {
   (void)rt, (void)k;
 }
 
-static const fli_upcalls upcalls = {.drain = drain_nothing,
-                                    .kernels = no_kernels};
+static int spared; /* how often memory that can be done without was asked for */
+
+static void spare_nothing(fl_runtime *rt, fl_device d) {
+  (void)rt;
+  CHECK(d == 0);
+  spared++;
+}
+
+static const fli_upcalls upcalls = {
+    .drain = drain_nothing, .kernels = no_kernels, .spare = spare_nothing};
 
 static void open_runtime(fl_runtime *rt, garbage *g) {
   memset(rt, 0, sizeof *rt);
@@ -105,7 +113,9 @@ static void test_limit(void) {
   open_runtime(&rt, NULL);
   fl_memory_limit(&rt, 0, 10 * MIB);
   CHECK(get(&rt, 8 * MIB, &b[0]) == FL_OK);
+  CHECK(spared == 0);
   CHECK(get(&rt, 4 * MIB, &b[1]) == FL_ENOMEM);
+  CHECK(spared == 1);
   CHECK(strstr(fl_error(), "out of memory on cpu: asked for 4.19 MB; live "
                            "8.39 MB in 1 blocks, reserved 8."),
         "%s", fl_error());
