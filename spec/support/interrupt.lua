@@ -135,7 +135,8 @@ function interrupt.press(case, wait)
   local threads = ("for f in /proc/%s/task/*/stat; do read -r line <$f; echo \"$line\"; done; ")
     :format(pid)
   -- builtins of the shell alone, so that nothing runs between the figures and the press
-  local before = used_by(tree.output(threads .. ("kill -INT %s; "):format(pid):rep(case.times or 1)))
+  local press = ("kill -INT %s; "):format(pid):rep(case.times or 1)
+  local before = used_by(tree.output(threads .. press))
   local stopped = await "interrupted"
   local seconds, busiest = core.clock() - start, 0
   for thread, used in pairs(used_by(tree.output(threads))) do
