@@ -126,8 +126,8 @@ void FL_CPU(code_memory)(fl_code *c, int op, int to, int a, int base,
   put_modes(c, index ? 1 : 2, to, 4); /* a byte of index and base follows */
   FL_CPU(code_byte)
   (c, (index ? 2 << 6 | FL_CODE_INDEX << 3 : 4 << 3) | (base & 7));
-  if (index)
-    FL_CPU(code_byte)(c, 0);
+  if (index) /* EVEX counts in vectors */
+    FL_CPU(code_byte)(c, FL_CODE_REGISTERS > 16 ? disp : 32 * disp);
   else
     FL_CPU(code_word)(c, disp);
 }

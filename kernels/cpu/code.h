@@ -88,8 +88,9 @@ enum {
 /* to = a op b; a is 0 where there is one operand. The fraction of what is less
  * than 0 is NaN. */
 void FL_CPU(code_vector)(fl_code *c, int op, int to, int a, int b);
-/* The same with memory at base + 4 * rax, or at base + disp if `index` is
- * false; `masked`: only the elements of the mask, zeros elsewhere. */
+/* The same with memory at base + 4 * rax and `disp` vectors more, 3 at most, or
+ * at base + disp if `index` is false; `masked`: only the elements of the mask,
+ * zeros elsewhere. */
 void FL_CPU(code_memory)(fl_code *c, int op, int to, int a, int base,
                          bool index, int32_t disp, bool masked);
 /* to = a, or b where `sign` is negative. AVX-512 alone. */

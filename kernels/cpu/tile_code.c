@@ -162,6 +162,8 @@ void FL_CPU(nest_order)(maker *m) {
 /* --- a run as nodes: what is loaded, and operations --- */
 
 #define NODES 512
+#define PARTS 2  /* vectors that are computed side by side */
+#define WORTH 16 /* nodes from which that helps */
 
 /* Loads: of vectors, of one element for all, of one for each row; what has an
  * opcode; `in[0]`, or `in[1]` where `in[2]` is negative. */
@@ -172,6 +174,7 @@ typedef struct node {
   int out;             /* the operand that it is stored to, or -1 */
   bool late;           /* stored last: it is written over what the run reads */
   bool saved;          /* in its slot of the stack */
+  int part;            /* of which vector, where several are computed */
   int uses[2];         /* how many, and how many are over */
   int reg, slot;       /* -1: none */
 } node;
@@ -429,8 +432,8 @@ static void load_node(coder *x, int k, int reg) {
   if (is_load(v))
     FL_CPU(code_memory)
   (x->c, v->op == NODE_LOAD ? FL_CODE_LOAD : FL_CODE_SPREAD, reg, 0,
-   pointer(x, v->in[0]), v->op == NODE_LOAD, v->in[1],
-   v->op == NODE_LOAD && x->masked);
+   pointer(x, v->in[0]), v->op == NODE_LOAD,
+   v->op == NODE_LOAD ? v->part : v->in[1], v->op == NODE_LOAD && x->masked);
   else FL_CPU(code_memory)(x->c, FL_CODE_LOAD, reg, 0, FL_CODE_STACK, false,
                            v->slot * 4 * FL_CODE_LANES, false);
   v->reg = reg;
@@ -439,7 +442,8 @@ static void load_node(coder *x, int k, int reg) {
 
 static void store_node(coder *x, const node *v) {
   FL_CPU(code_memory)
-  (x->c, FL_CODE_STORE, v->reg, 0, pointer(x, v->out), true, 0, x->masked);
+  (x->c, FL_CODE_STORE, v->reg, 0, pointer(x, v->out), true, v->part,
+   x->masked);
 }
 
 /* In how many operations from `at` on node k is read next. */
@@ -559,8 +563,29 @@ static void write_body(coder *x, bool masked) {
   }
 }
 
+/* The same nodes for several vectors side by side, which do not wait for each
+ * other; single elements are the same for all. False: they are too many. */
+static bool widen(const coder *x, coder *to) {
+  int16_t at[NODES][PARTS];
+  if (PARTS * x->n_nodes > NODES || x->n_nodes < WORTH)
+    return false;
+  *to = (coder){.m = x->m, .c = x->c, .head = x->head};
+  for (int k = 0; k < x->n_nodes; k++)
+    for (int part = 0; part < PARTS; part++) {
+      node v = x->node[k];
+      bool same = part && (v.op == NODE_ONE || v.op == NODE_ROW);
+      for (int j = 0; j < v.n_in; j++)
+        v.in[j] = at[v.in[j]][part];
+      v.part = part;
+      at[k][part] = same ? at[k][0] : (int16_t)to->n_nodes;
+      if (!same)
+        to->node[to->n_nodes++] = v;
+    }
+  return true;
+}
+
 /* Single elements that get a register for all vectors. */
-#define FIXED (FL_CODE_REGISTERS - (FL_CODE_REGISTERS > 16 ? 12 : 8))
+#define FIXED (FL_CODE_REGISTERS - (FL_CODE_REGISTERS > 16 ? 16 : 9))
 
 static void fix_nodes(coder *x) {
   for (int k = 0; k < x->n_nodes; k++) {
@@ -616,7 +641,22 @@ static void write_next_row(coder *x) {
   }
 }
 
-static void write_code(coder *x) {
+/* As many vectors as there are, `parts` at a time. */
+static void write_loop(coder *x, int parts) {
+  fl_code *c = x->c;
+  size_t next = c->n;
+  FL_CPU(code_at)
+  (c, 0x8D, FL_CODE_SPARE, FL_CODE_INDEX, parts * FL_CODE_LANES);
+  FL_CPU(code_whole)(c, 0x3B, FL_CODE_SPARE, FL_CODE_COUNT);
+  size_t end = write_jump(c, 0x8F); /* greater */
+  write_body(x, false);
+  FL_CPU(code_whole)(c, 0x8B, FL_CODE_INDEX, FL_CODE_SPARE);
+  write_back(c, next);
+  FL_CPU(code_here)(c, end);
+}
+
+/* wide: of several vectors, or NULL. */
+static void write_code(coder *x, coder *wide) {
   fl_code *c = x->c;
   static const uint8_t begin[] = {0xF3, 0x0F, 0x1E, 0xFA}, /* endbr64 */
       zero[] = {0x31, 0xC0},                               /* of the index */
@@ -634,14 +674,9 @@ static void write_code(coder *x) {
   size_t row = c->n;
   load_fixed(x, NODE_ROW);
   write_bytes(c, zero, sizeof zero);
-  size_t next = c->n;
-  FL_CPU(code_at)(c, 0x8D, FL_CODE_SPARE, FL_CODE_INDEX, FL_CODE_LANES);
-  FL_CPU(code_whole)(c, 0x3B, FL_CODE_SPARE, FL_CODE_COUNT);
-  size_t tail = write_jump(c, 0x8F); /* greater */
-  write_body(x, false);
-  FL_CPU(code_whole)(c, 0x8B, FL_CODE_INDEX, FL_CODE_SPARE);
-  write_back(c, next);
-  FL_CPU(code_here)(c, tail);
+  if (wide)
+    write_loop(wide, PARTS);
+  write_loop(x, 1);
   FL_CPU(code_whole)(c, 0x3B, FL_CODE_INDEX, FL_CODE_COUNT);
   size_t none = write_jump(c, 0x8D); /* not less */
   write_body(x, true);
@@ -653,6 +688,8 @@ static void write_code(coder *x) {
   FL_CPU(code_here)(c, done);
   size_t end = c->n;
   FL_CPU(code_whole)(c, 0x81, 0, FL_CODE_STACK);
+  if (wide && wide->n_slots > x->n_slots)
+    x->n_slots = wide->n_slots;
   FL_CPU(code_word)(c, 4 * FL_CODE_LANES * x->n_slots);
   if (!c->full)
     memcpy(c->at + frame, c->at + end + 3, 4);
@@ -661,7 +698,7 @@ static void write_code(coder *x) {
 
 static void write_run(maker *m, int at) {
   fl_code *c = m->code;
-  coder x = {.m = m, .c = c};
+  coder x = {.m = m, .c = c}, wide = {.m = m};
   const size_t room = sizeof *x.head + FL_NEST_OPERANDS * sizeof *x.head->op;
   _Alignas(8) char head[sizeof *x.head + FL_NEST_OPERANDS * sizeof *x.head->op];
   memset(head, 0, room);
@@ -670,14 +707,16 @@ static void write_run(maker *m, int at) {
   while (c->n % 64)
     FL_CPU(code_byte)(c, 0xCC);
   list_nodes(&x, at);
+  bool several = widen(&x, &wide);
   fix_nodes(&x);
+  fix_nodes(&wide);
   size_t begin = c->n,
          used = sizeof *x.head + (size_t)x.head->n * sizeof *x.head->op;
   used = (used + 63) / 64 * 64;
   x.head->entry = (int32_t)used;
   for (size_t k = 0; k < used; k++)
     FL_CPU(code_byte)(c, k < room ? head[k] & 255 : 0);
-  write_code(&x);
+  write_code(&x, several ? &wide : NULL);
   m->n->steps[at].code = (int32_t)begin;
 }
 

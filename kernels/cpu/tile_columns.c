@@ -49,8 +49,8 @@ fl_status FL_CPU(columns_begin)(const fl_launch *l, fl_nest_columns *x) {
           to[k] += (double)x[k];                                               \
       else if (q == 0) {                                                       \
         double sum = 0;                                                        \
-        for (int64_t k = 0; k < qn; k++)                                       \
-          sum += (double)x[k];                                                 \
+        _Pragma("omp simd reduction(+ : sum)") for (int64_t k = 0; k < qn;     \
+                                                    k++) sum += (double)x[k];  \
         *to += sum;                                                            \
       } else                                                                   \
         for (int64_t k = 0; k < qn; k++)                                       \
