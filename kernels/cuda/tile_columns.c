@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define THREADS 512 /* of a block of short rows, and of the second kernel */
-#define COLUMNS 32  /* cells of a block of the second kernel */
+#define JOINED  16  /* threads of the second kernel for a sum, at most */
 #define KEPT    384 /* bytes of values and sums that a thread keeps */
 
 #define EACH_SUM(k, p)                                                         \
@@ -202,8 +202,16 @@ void flc_columns_end(tile_text *to, const tile_plan *p) {
 
 /* --- the second kernel --- */
 
+/* Threads that share the parts of a sum. */
+static int end_lanes(const tile_plan *p) {
+  int most = 1;
+  EACH_SUM(k, p)
+  most = sum_parts(p, k) > most ? sum_parts(p, k) : most;
+  return power_up(most, JOINED);
+}
+
 static int64_t sum_blocks(const tile_plan *p, int k) {
-  return fl_ceil_div(row_cells(p, k) * p->over, COLUMNS);
+  return fl_ceil_div(row_cells(p, k) * p->over, THREADS / end_lanes(p));
 }
 
 int64_t flc_columns_blocks(const tile_plan *p, int *threads) {
@@ -220,12 +228,13 @@ static void put_total(tile_text *to, const tile_plan *p, int k) {
   int64_t cells = row_cells(p, k) * p->over;
   flc_put(to, "%s s = 0;\nif (cell < %lld)\n", type, (long long)cells);
   flc_put(to, "#pragma unroll 8\nfor (int g = lane; g < %d; g += %d) s += ",
-          sum_parts(p, k), THREADS / COLUMNS);
+          sum_parts(p, k), end_lanes(p));
   put_parts(to, p, k);
   flc_put(to,
           "[(int64_t)g * %lldLL + cell];\ns = tile_down<%d, %d>(s, (%s "
           "*)sums, column, lane);\nif (lane == 0 && cell < %lld) {\n",
-          (long long)cells, COLUMNS, THREADS / COLUMNS, type, (long long)cells);
+          (long long)cells, THREADS / end_lanes(p), end_lanes(p), type,
+          (long long)cells);
   flc_put(to, "const ix over = cell / %lld, r = cell %% %lld;\n",
           (long long)row_cells(p, k), (long long)row_cells(p, k));
   flc_put_coordinates(to, p, "over", 0, p->n_kept);
@@ -242,16 +251,17 @@ static void put_total(tile_text *to, const tile_plan *p, int k) {
 
 void flc_columns_text(tile_text *to, const tile_plan *p) {
   int64_t before = 0;
+  int columns = THREADS / end_lanes(p);
   flc_put(to,
           "const int column = threadIdx.x %% %d, lane = threadIdx.x / "
           "%d;\n__shared__ double sums[%d];\n",
-          COLUMNS, COLUMNS, THREADS);
+          columns, columns, THREADS);
   EACH_SUM(k, p) {
     int64_t end = before + sum_blocks(p, k);
     flc_put(to,
             "if (blockIdx.x >= %lld && blockIdx.x < %lld) {\nconst ix cell = "
             "(blockIdx.x - %lld) * %d + column;\n",
-            (long long)before, (long long)end, (long long)before, COLUMNS);
+            (long long)before, (long long)end, (long long)before, columns);
     put_total(to, p, k);
     before = end;
   }
