@@ -260,6 +260,8 @@ describe("flare.serve", function()
             {messages = {{role = "user", content = {{type = "image_url"}}}}})
     refused(400, "no such role", {messages = {{role = "bad", content = "x"}}})
     refused(400, "prompt: prompt 0 has the id 300", {prompt = {300}}, "/v1/completions")
+    refused(400, "tool_choice: 'auto' and 'none' are supported", chat{tool_choice = "required",
+      tools = {{type = "function", ["function"] = {name = "f"}}}})
     refused(400, "response_format: 'xml'", chat{response_format = {type = "xml"}})
     e = refused(400, "has 300 tokens; the model takes 256", {prompt = ("z"):rep(300)},
                 "/v1/completions")
@@ -340,6 +342,30 @@ describe("flare.serve", function()
     refused("schema, #: 'not' is not supported",
             {type = "json_schema", json_schema = {schema = {["not"] = {type = "null"}}}})
     refused("json_schema needs a schema", {type = "json_schema"})
+  end)
+
+  it("embeds texts, as numbers and in base64", function()
+    local status, got = ask("/v1/embeddings", {input = {"low", "the"}, model = "small"})
+    assert.equal(200, status)
+    for k, word in ipairs{"low", "the"} do
+      local ids = flare.tensor({(tokenizer:encode(word))}, {dtype = "i64"})
+      local want = flare.no_grad(function() return model:features(ids)[{1, -1}] end)
+      want = (want / want:norm()):totable()
+      local numbers = got.data[k].embedding
+      assert.equal(#want, #numbers)
+      for i, x in ipairs(want) do assert.near(x, numbers[i], 1e-5) end
+    end
+    assert.equal(#tokenizer:encode "low" + #tokenizer:encode "the", got.usage.prompt_tokens)
+    local _, again = ask("/v1/embeddings", {input = "low", encoding_format = "base64"})
+    local bytes = require("flare.text.stages").base64(again.data[1].embedding)
+    for i, x in ipairs(got.data[1].embedding) do
+      assert.near(x, (string.unpack("<f", bytes, 4 * i - 3)), 1e-5)
+    end
+    status, got = ask("/v1/embeddings", {input = {}})
+    assert.equal(400, status)
+    assert.equal("input", got.error.param)
+    assert.equal(400, (ask("/v1/embeddings", {input = "a", encoding_format = "hex"})))
+    assert.equal(400, (ask("/v1/embeddings", {input = {300}})))
   end)
 
   it("shows tools to the template, and finds the calls in a text", function()

@@ -98,13 +98,19 @@ local function logprobs_of(body, chat)
   if top then fields.wrong("top_logprobs", "it needs logprobs to be true") end
 end
 
--- The ids of each prompt, and the job without its requests.
-local function begin(self, path, text)
+--- A body as an object, which names this server's model if it names one.
+function M.body_of(self, text)
   local body, message = core.json.decode(text)
   if type(body) ~= "table" or body[1] ~= nil then
     fields.refuse(400, "The body is no JSON object" .. (message and ": " .. message or "."))
   end
   check_model(self, body)
+  return body
+end
+
+-- The ids of each prompt, and the job without its requests.
+local function begin(self, path, text)
+  local body = M.body_of(self, text)
   local chat = path == "/v1/chat/completions"
   local job = {chat = chat, model = self.name, created = os.time(), tokenizer = self.tokenizer,
                stream = fields.typed(body, "stream", "boolean")}
@@ -115,7 +121,12 @@ local function begin(self, path, text)
   if fields.typed(body, "tools", "table") and #body.tools > 0 then
     -- the template shows the tools with their keys in the order of the request
     tools = require "flare.text.template.ordered"(text).map.tools
-    if body.tool_choice == "none" then tools = nil end
+    local choice = fields.get(body, "tool_choice", "auto")
+    if choice ~= "auto" and choice ~= "none" then
+      fields.wrong("tool_choice", "'auto' and 'none' are supported: the model decides by its "
+        .. "template")
+    end
+    if choice == "none" then tools = nil end
     job.tools = tools ~= nil
   end
   return job, body, {conversation(self, body, tools)}

@@ -4,6 +4,7 @@
 local answers = require "flare.serve.answers"
 local class = require "flare.class"
 local core = require "flare.core"
+local embeddings = require "flare.serve.embeddings"
 local fields = require "flare.serve.fields"
 local jobs = require "flare.serve.jobs"
 local metrics = require "flare.serve.metrics"
@@ -149,6 +150,10 @@ routes.GET["/v1/models"] = function(self, event)
           core.json.encode{object = "list", data = core.json.array{model_card(self)}})
 end
 
+routes.POST["/v1/embeddings"] = function(self, event)
+  respond(self, event.request, 200, embeddings.answer(self, jobs.body_of(self, event.body)))
+end
+
 routes.POST["/v1/completions"] = generate
 routes.POST["/v1/chat/completions"] = generate
 
@@ -189,7 +194,7 @@ local function route(self, event)
     end
   end
   fields.refuse(404, ("There is no %s; there are /v1/chat/completions, /v1/completions, "
-    .. "/v1/models, /health and /metrics."):format(path))
+    .. "/v1/embeddings, /v1/models, /health and /metrics."):format(path))
 end
 
 local function gone(self, number)
