@@ -12,7 +12,8 @@ local budget = 480 -- seconds from --began, on two processors, with no build bef
 local first = {"sanitize_spec", "bare_spec", "dist_faults_spec", "cuda_launches_spec",
   "launch_spec", "ops/elementwise_spec", "memory_spec", "examples_spec", "ctest", "fuzz_spec",
   "peer_spec", "ops/attention_spec", "ops/fft_spec", "expressions_spec", "comm_spec",
-  "interrupt_spec"}
+  "cuda_graph_rows_spec", "vmap_spec", "luacheck", "compile_spec", "compile_place_spec",
+  "ops/lines_spec", "interrupt_spec"}
 
 local function output(command)
   local pipe = assert(io.popen(command))
