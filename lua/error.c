@@ -391,6 +391,7 @@ static const struct {
     {"astype", "to"},
     {"data", "detach"},
     {"list", "totable"},
+    {"numpy", "totable"},
     {"type_as", "to"},
     {"float64", "double"},
     {"ndimension", "dim"},

@@ -177,6 +177,9 @@ return {
   {"local m = nn.Sequential(nn.ReLU()) m[1] = x m:parameters()", first
    .. "Sequential: '1' was a module and holds a plain tensor now; to remove the module, assign nil "
    .. "first; for a parameter in its place: layer[1] = layer:param(tensor)"},
+  {"local y = flare.dist.allreduce(x)", first
+   .. "there is no dist.allreduce (did you mean 'all_reduce'?)"},
+  {"local y = x:numpy()", first .. "tensors have no 'numpy'; did you mean 'totable'?"},
   {"local y = nn.MaxPool2d(2)()", first .. "MaxPool2d: x must be a tensor, got nil"},
   {"local y = flare.tensor{1, '2'}", first .. "tensor: expected a number at [2], got string"},
   {"local y = flare.tensor{{1, 2}, 3}", first

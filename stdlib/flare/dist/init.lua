@@ -303,7 +303,8 @@ local find = meta.__index
 meta.__call = function(_, ...) return core.dist(...) end -- dist is an operator as well
 meta.__index = function(self, name)
   if elsewhere[name] then fail("there is no dist.%s; it is %s", name, elsewhere[name]) end
-  return find(self, name)
+  local value = find(self, name) -- no tail call: errors look for the frame of __index
+  return value
 end
 
 return dist
