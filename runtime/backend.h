@@ -128,6 +128,8 @@ typedef struct fl_native {
   void *context;
 } fl_native;
 
+typedef fl_status (*fl_kernel)(const fl_launch *l);
+
 /* One launch. The dispatcher has checked everything that can be known without
  * reading memory: counts, dtypes, shapes, attributes. Dims in attributes are
  * 0-based and not negative. An optional input left out has data == NULL. With
@@ -140,10 +142,12 @@ struct fl_launch {
   const fl_view *in;
   const fl_view *out;
   const fl_attrs *attrs;
-  const fl_program *program; /* of the kernel "expr" */
+  const fl_program *program; /* of the kernels "expr" and "epilogue" */
   const fl_tile *tile;       /* of the kernel "tile" */
   const fl_raw_call *raw;    /* of the kernel "raw"; it has no operands */
   const fl_native *native;   /* of the kernel "native" */
+  fl_kernel row;             /* of the kernel "epilogue": see program.h */
+  int row_in, row_out, row_result;
   int base;    /* what positions inside index tensors count from: 0 or 1 */
   bool flat;   /* elementwise, and every operand has one dim of as many elements
                   of the dtype of in[0] (results of tests: bool), or is a number
@@ -172,8 +176,6 @@ static inline void fl_scratch_release(const fl_launch *l, int mark) {
   if (l->scratch->release)
     l->scratch->release(l->scratch, mark);
 }
-
-typedef fl_status (*fl_kernel)(const fl_launch *l);
 
 /* Why a matrix cannot be done: every backend says it alike (error.c). */
 typedef enum fl_matrix_fault {
@@ -307,10 +309,10 @@ struct fl_backend {
   /* Whether the launch of that number can never be changed: it has work of
    * another library, or copies */
   bool (*exec_fixed)(fl_backend *b, const fl_graph_exec *e, uint64_t seq);
-  /* Launches of a kernel, "tile" or "expr", will come with operands like those
-   * of `l`, a probe: `ready` is false while what they need is being made,
-   * beside the caller. The caller asks again later, or launches and waits. It
-   * fails if they never can run. NULL: they are always ready. */
+  /* Launches of a kernel, "tile", "expr" or "epilogue", will come with operands
+   * like those of `l`, a probe: `ready` is false while what they need is being
+   * made, beside the caller. The caller asks again later, or launches and
+   * waits. It fails if they never can run. NULL: they are always ready. */
   fl_status (*prepare)(fl_backend *b, fl_kernel k, const fl_launch *l,
                        bool *ready);
 };

@@ -101,6 +101,37 @@ static inline fl_dtype fl_program_type(const fl_program *p, int value) {
  */
 FL_API size_t fl_program_source(const fl_program *p, char *text, size_t room);
 
+/* The kernel "epilogue" runs the kernel of a row, `row`, and then `program`
+ * over its first result, elementwise. The launch has the operands of both:
+ * first row_in inputs and row_out results of the row, then the inputs and
+ * results of the program, of which input row_result is the result of the row.
+ * Its elements lie in the order of the program's loops; the view of that input
+ * says how, and has no memory. Neither has out[0] if nothing else reads it.
+ * Attributes are the row's. */
+typedef struct fl_epilogue { /* the two launches */
+  fl_launch row, program;
+  fl_view out[FL_MAX_OUT], in[FL_PROGRAM_IN];
+} fl_epilogue;
+
+/* `result`: memory for out[0]. */
+static inline void fl_epilogue_split(const fl_launch *l, void *result,
+                                     fl_epilogue *e) {
+  for (int k = 0; k < l->row_out; k++)
+    fl_view_copy(&e->out[k], &l->out[k]);
+  for (int k = 0; k < l->n_in - l->row_in; k++)
+    fl_view_copy(&e->in[k], &l->in[l->row_in + k]);
+  e->out[0].data = e->in[l->row_result].data = result;
+  e->row = e->program = *l;
+  e->row.program = NULL;
+  e->row.n_in = l->row_in;
+  e->row.n_out = l->row_out;
+  e->row.out = e->out;
+  e->program.n_in = l->n_in - l->row_in;
+  e->program.in = e->in;
+  e->program.n_out = l->n_out - l->row_out;
+  e->program.out = l->out + l->row_out;
+}
+
 #ifdef __cplusplus
 }
 #endif

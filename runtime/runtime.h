@@ -125,11 +125,12 @@ struct fl_runtime {
   struct fli_expr_op *exprs;       /* all of them */
   struct fli_expr_op **expr_slots; /* by hash, chained; a power of two */
   uint32_t n_exprs, n_expr_slots;
-  struct fli_tile *tiles;  /* all of them */
-  const fl_op *tile_op;    /* "fused"; NULL: not made yet */
-  struct fli_trace *trace; /* of a function that is being recorded */
-  struct fli_batch *batch; /* vmap's innermost open level */
-  bool one;                /* vmap asks for the shapes of one sample */
+  struct fli_tile *tiles;   /* all of them */
+  const fl_op *tile_op;     /* "fused"; NULL: not made yet */
+  const fl_op *epilogue_op; /* the same */
+  struct fli_trace *trace;  /* of a function that is being recorded */
+  struct fli_batch *batch;  /* vmap's innermost open level */
+  bool one;                 /* vmap asks for the shapes of one sample */
   fl_backend *backends[FLI_MAX_BACKENDS];
   int n_backends;
   unsigned owned; /* backends that are closed with the runtime, a bit each */

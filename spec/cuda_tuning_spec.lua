@@ -48,6 +48,38 @@ assert(tuned < 4 * plain + 64 * 2 ^ 20, plain .. " bytes, then " .. tuned)
     assert.equal(0, status)
   end)
 
+  it("uses cuBLASLt's epilogues for what plans have behind a product", function()
+    local epilogues = (" FAKE_EPILOGUES=%s/epilogues"):format(place)
+    local said, status = fakes.run(place, settings .. epilogues, [[
+local flare = require "flare"
+local core = require "flare.core"
+local o = {device = "cuda", dtype = "bf16"}
+local x, w, bias = flare.zeros({256, 256}, o), flare.zeros({512, 256}, o), flare.zeros({512}, o)
+local h = flare.zeros({256, 512}, o)
+local function asked(f)
+  local compiled, object = core.compiled(f, false, true, false, false)
+  for _ = 1, 4 do compiled() end
+  assert(core.compiled_stats(object).kernels == 1)
+  local name, set, list = os.getenv "FAKE_EPILOGUES", {}, {}
+  io.open(name, "a"):close()
+  for line in io.lines(name) do set[tonumber(line)] = true end
+  io.open(name, "w"):close()
+  for epilogue in pairs(set) do list[#list + 1] = epilogue end
+  table.sort(list)
+  print(table.unpack(list))
+end
+local function linear() return flare.nn.functional.linear(x, w, bias) end
+asked(function() return linear():relu() end) -- RELU_BIAS
+asked(function() local y = linear() return flare.gelu(y, "tanh"), y end) -- GELU_AUX_BIAS
+asked(function() local y = linear() return y:relu(), y end) -- BIAS: y is a result, too
+asked(function() return flare.silu(linear()) end)
+asked(function() return core.ops.gelu_backward(x:matmul(w:t()), h, "tanh") end) -- DGELU
+asked(function() return core.ops.gelu_backward(x:matmul(w:t()), h, "erf") end) -- none has it
+]])
+    assert.equal("6\n164\n4\n4\n192\n\n", said)
+    assert.equal(0, status)
+  end)
+
   it("may have more operands to copy than a hundred", function()
     local said, status = run [[
 local flare = require "flare"

@@ -14,6 +14,7 @@
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) FL_KERNEL(name);
 #include "../../runtime/ops.def"
 FL_KERNEL(expr);
+FL_KERNEL(epilogue);
 FL_KERNEL(tile);
 
 extern const fl_cpu_entry FL_CPU(table)[];
@@ -27,4 +28,7 @@ const fl_cpu_entry FL_CPU(table)[] = {
 #define FL_TERNARY(name, T, sig, cast, saves, f)         {#name, FL_CPU(name)},
 #define FL_OP(name, sig, cast, saves, shape, grad, cost) {#name, FL_CPU(name)},
 #include "../../runtime/ops.def"
-    {"expr", FL_CPU(expr)}, {"tile", FL_CPU(tile)}, {NULL, NULL}};
+    {"expr", FL_CPU(expr)},
+    {"epilogue", FL_CPU(epilogue)},
+    {"tile", FL_CPU(tile)},
+    {NULL, NULL}};

@@ -410,7 +410,7 @@ fl_status fli_window_send(fli_window *w, const fli_entry *e, const fl_op *op,
   fl_runtime *rt = w->rt;
   fli_scratch s;
   l->op = op->info.name;
-  l->program = op->program;
+  l->program = op->program ? op->program : l->program;
   l->base = e->base;
   l->device = w->device & 255;
   l->stream = w->stream;

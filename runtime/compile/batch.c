@@ -81,31 +81,14 @@ static bool batch_takes(const fuse *f, const fli_step *x, batch_copy *c) {
   return fl_dense(&in) && fl_same_strides(&in, &out);
 }
 
-/* The operands of step i in memory: the slot, and whether it is written. */
-static int batch_operand(const fuse *f, const fli_step *x, int k,
-                         bool *writes) {
-  if (x->op) {
-    *writes = k >= x->n_in;
-    return f->p->operands[x->operands + (uint32_t)k].slot;
-  }
-  const fli_entry *e = &f->w->entries[x->entry];
-  *writes = fli_fuse_writes(f, e, k);
-  return fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
-}
-
-static int batch_operands(const fuse *f, const fli_step *x) {
-  const fli_entry *e = &f->w->entries[x->entry];
-  return x->op ? x->n_in + x->n_out : e->n_in + e->n_out;
-}
-
 static void note_touches(batching *b) {
   const fuse *f = b->f;
   uint32_t n = 0;
   memset(b->touched, 0xff, f->w->n_slots * sizeof *b->touched);
   for (uint32_t i = f->p->n_steps; i-- > 0;)
-    for (int k = batch_operands(f, &f->p->steps[i]); k-- > 0;) {
+    for (int k = fli_fuse_step_operands(f, &f->p->steps[i]); k-- > 0;) {
       bool writes;
-      int slot = batch_operand(f, &f->p->steps[i], k, &writes);
+      int slot = fli_fuse_step_operand(f, &f->p->steps[i], k, &writes);
       if (slot < 0)
         continue;
       b->touches[n] = (batch_touch){i, b->touched[slot], writes};
@@ -299,7 +282,7 @@ fl_status fli_fuse_batch(fuse *f) {
   if (fli_backend(f->rt, f->w->device)->flags & FL_BACKEND_HOST)
     return FL_OK; /* what a kernel has just read and written is in caches */
   for (uint32_t i = 0; i < p->n_steps; i++)
-    touches += (size_t)batch_operands(f, &p->steps[i]);
+    touches += (size_t)fli_fuse_step_operands(f, &p->steps[i]);
   size_t heads = slots > steps + 2 ? slots : steps + 2;
   batching b = {.f = f};
   b.copies =

@@ -618,6 +618,7 @@ void fli_chunk_finish(fuse *f) {
       f->loops[e->base] = NULL;
     }
     x->entry = f->origin[x->entry];
+    x->leader = x->leader ? f->origin[x->leader - 1] + 1 : 0;
     x->from = x->from == FUSE_NONE ? FUSE_NONE : f->origin[x->from];
   }
   for (uint32_t k = 0; k < p->n_members && f->origin; k++) {

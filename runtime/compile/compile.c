@@ -232,10 +232,11 @@ static fl_status run_fused(fli_window *w, const fli_plan *p,
 }
 
 fl_status fli_plan_step(fli_window *w, const fli_plan *p, const fli_step *x) {
-  return x->loop   ? fli_loop_run(w, x->loop)
-         : x->list ? fli_plan_list(w, p, x)
-         : x->op   ? run_fused(w, p, x)
-                   : fli_window_run(w, x->entry);
+  return x->loop     ? fli_loop_run(w, x->loop)
+         : x->list   ? fli_plan_list(w, p, x)
+         : x->leader ? fli_plan_epilogue(w, p, x)
+         : x->op     ? run_fused(w, p, x)
+                     : fli_window_run(w, x->entry);
 }
 
 static bool step_changes(const fli_window *w, const fli_plan *p,

@@ -46,7 +46,12 @@ typedef struct fli_step { /* a launch of a plan */
   const fl_tile *tile;    /* of a fused one that is no expression */
   int n_in, n_out;
   uint32_t operands; /* of a fused one: the first, in plan->operands */
-  uint32_t members;  /* of a fused one: entries, in plan->members */
+  /* 1 + the entry of a row behind whose result op runs, an expression, in one
+     kernel (epilogue.c): the operands of op, then those of the row, without its
+     result if nothing else reads that, which is input `result` of op; 0 */
+  uint32_t leader;
+  int result;
+  uint32_t members; /* of a fused one: entries, in plan->members */
   uint32_t n_members;
   fli_apart apart;
   uint32_t from;         /* an entry of the kernel that it is apart from */
@@ -159,6 +164,9 @@ void fli_explain_step(fli_window *w, const fli_plan *p, const fli_step *x);
  * results differ by more than rounding. */
 fl_status fli_plan_check(fli_window *w, const fli_plan *p, bool exact,
                          fl_status (*run)(fli_window *, const fli_plan *));
+/* Runs a step that has a leader (epilogue.c). */
+fl_status fli_plan_epilogue(fli_window *w, const fli_plan *p,
+                            const fli_step *x);
 /* Launches step x, whose operands have memory. */
 fl_status fli_plan_step(fli_window *w, const fli_plan *p, const fli_step *x);
 

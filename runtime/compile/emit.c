@@ -323,20 +323,25 @@ static fl_status emit_graph(emitting *m, fli_step *step) {
   return FL_OK;
 }
 
+fl_status fli_fuse_operands(fuse *f, uint32_t n) {
+  fli_plan *p = f->p;
+  if (n <= f->operands_room)
+    return FL_OK;
+  fli_fused_operand *to = fli_malloc(f->rt, 2 * n * sizeof *to);
+  if (!to)
+    return FL_ENOMEM;
+  if (p->n_operands)
+    memcpy(to, p->operands, p->n_operands * sizeof *to);
+  fli_mfree(p->operands);
+  p->operands = to;
+  f->operands_room = 2 * n;
+  return FL_OK;
+}
+
 static fl_status emit_step_operands(emitting *m, fli_step *x) {
   fli_plan *p = m->f->p;
-  uint32_t n = (uint32_t)(m->n_in + m->n_out), *room = &m->f->operands_room;
-  if (p->n_operands + n > *room) {
-    uint32_t more = 2 * (p->n_operands + n);
-    fli_fused_operand *to = fli_malloc(m->f->rt, more * sizeof *to);
-    if (!to)
-      return FL_ENOMEM;
-    if (p->n_operands)
-      memcpy(to, p->operands, p->n_operands * sizeof *to);
-    fli_mfree(p->operands);
-    p->operands = to;
-    *room = more;
-  }
+  uint32_t n = (uint32_t)(m->n_in + m->n_out);
+  FLI_TRY(fli_fuse_operands(m->f, p->n_operands + n));
   x->n_in = m->n_in;
   x->n_out = m->n_out;
   x->operands = p->n_operands;
@@ -454,24 +459,48 @@ static bool emit_repeats(const emitting *m, const fl_form *at) {
   return varies && same >= REPEATS_LEAST;
 }
 
-/* Without reductions, coordinates and masks a kernel is an expression, which is
- * one for all shapes. False: it must be a tile. On the CPU tiles cost less for
- * each launch. */
-static bool emit_is_expression(const emitting *m) {
+/* Without reductions, coordinates and masks a kernel can be an expression,
+ * which is one for all shapes. On the CPU tiles cost less for each launch. */
+static bool emit_may_be_expression(const emitting *m) {
   const fuse_group *g = m->g;
-  int repeats = 0;
-  for (int k = 0; k < m->n_leaves; k++)
-    repeats += emit_repeats(m, &m->leaves[k].at);
-  if ((repeats > 1 && m->f->tiles) || m->n_positions)
-    return false;
   for (int k = 0; k < m->n_leaves; k++)
     if (m->leaves[k].kind != FL_LEAF_LOAD || m->leaves[k].mask >= 0)
       return false;
   for (int k = 0; k < g->n_written; k++)
     if (g->written[k].column)
       return false;
-  return m->f->w->device != 0 && !g->inner && m->n_dims <= FL_MAX_DIMS &&
-         m->n_leaves <= FL_PROGRAM_IN && g->n_written <= FL_MAX_OUT;
+  return m->f->w->device != 0 && !g->inner && !m->n_positions &&
+         m->n_dims <= FL_MAX_DIMS && m->n_leaves <= FL_PROGRAM_IN &&
+         g->n_written <= FL_MAX_OUT;
+}
+
+/* False: it must be a tile. */
+static bool emit_is_expression(const emitting *m) {
+  int repeats = 0;
+  for (int k = 0; k < m->n_leaves; k++)
+    repeats += emit_repeats(m, &m->leaves[k].at);
+  return (repeats <= 1 || !m->f->tiles) && emit_may_be_expression(m);
+}
+
+/* The input of the expression that is the first result of the launch, if all of
+ * that is read, once, in the order of its memory; -1. */
+static int emit_result(const emitting *m, const fli_entry *e) {
+  const fli_arg *y = fli_fuse_arg(m->f, e->arg + (uint32_t)e->n_in);
+  int found = -1;
+  int64_t count = 1;
+  for (int k = 0; k < m->n_leaves; k++) {
+    const fli_fused_operand *o = &m->operands[m->leaves[k].operand];
+    if (o->slot != y->slot)
+      continue;
+    if (found >= 0 || o->meta.dtype != y->meta.dtype ||
+        m->leaves[k].at.offset != y->offset)
+      return -1;
+    found = k;
+  }
+  for (int i = m->n_dims; i-- > 0 && found >= 0; count *= m->size[i])
+    if (m->leaves[found].at.coef[i] != count)
+      return -1;
+  return count == fl_numel(y->meta.ndim, y->meta.shape) ? found : -1;
 }
 
 static fl_status emit_expression(emitting *m, fli_step *x) {
@@ -522,14 +551,37 @@ static uint32_t emit_origin(const fuse *f, uint32_t entry) {
   return entry == FUSE_NONE ? entry : f->parts[entry].origin;
 }
 
-static fl_status emit_group(fuse *f, const fuse_group *g) {
+/* The kernel of a group: if it can be, with that of step `leader`, whose result
+ * it reads; `whole`: else it is a launch of the window as it was called. */
+static fl_status emit_kernel(emitting *m, int leader, bool whole, fli_step *x) {
+  fuse *f = m->f;
+  int result = -1;
+  FLI_TRY(emit_graph(m, x));
+  if (leader >= 0 && emit_may_be_expression(m))
+    result =
+        emit_result(m, &f->w->entries[f->parts[f->steps[leader].entry].origin]);
+  if (result >= 0) {
+    FLI_TRY(emit_expression(m, x));
+    return fli_fuse_lead(f, f->parts[f->steps[leader].entry].origin, result, x);
+  }
+  if (!whole)
+    return emit_is_expression(m) ? emit_expression(m, x) : emit_tile(m, x);
+  f->p->n_members -= x->n_members;
+  x->n_members = 0;
+  return FL_OK;
+}
+
+static fl_status emit_group(fuse *f, uint32_t step) {
+  const fuse_group *g = f->steps[step].group;
   fli_step x = {.entry = f->parts[g->entry[g->n - 1]].origin,
                 .apart = g->apart,
                 .from = emit_origin(f, g->from)};
   fl_status s = FL_OK;
   if (g->n_written == 0)
     return FL_OK;
-  if (!emit_whole(f, g)) {
+  int leader = fli_fuse_leader(f, step);
+  bool whole = emit_whole(f, g);
+  if (leader >= 0 || !whole) {
     emitting *m = fli_malloc(f->rt, sizeof *m);
     if (!m)
       return FL_ENOMEM;
@@ -537,9 +589,7 @@ static fl_status emit_group(fuse *f, const fuse_group *g) {
     m->f = f;
     m->g = g;
     fli_graph_open(&m->graph, f->rt);
-    s = emit_graph(m, &x);
-    if (s == FL_OK)
-      s = emit_is_expression(m) ? emit_expression(m, &x) : emit_tile(m, &x);
+    s = emit_kernel(m, leader, whole, &x);
     fli_graph_close(&m->graph);
     fli_mfree(m);
   }
@@ -555,12 +605,13 @@ fl_status fli_fuse_emit(fuse *f) {
     return FL_ENOMEM;
   for (uint32_t i = 0; i < f->n_steps; i++)
     if (f->steps[i].group)
-      FLI_TRY(emit_group(f, f->steps[i].group));
+      FLI_TRY(emit_group(f, i));
     else
       p->steps[p->n_steps++] =
           (fli_step){.entry = f->parts[f->steps[i].entry].origin,
                      .apart = f->steps[i].apart,
                      .from = emit_origin(f, f->steps[i].from)};
+  fli_fuse_lead_finish(f);
   FLI_TRY(fli_explain_owners(f));
   FLI_TRY(fli_fuse_batch(f));
   return fli_fuse_memory(f);

@@ -99,6 +99,16 @@ fl_status fli_explain_members(fuse *f, const fuse_group *g, const uint8_t *used,
   return FL_OK;
 }
 
+fl_status fli_explain_leader(fuse *f, uint32_t origin, fli_step *x) {
+  if (!member_add(f, x, origin))
+    return FL_ENOMEM;
+  uint32_t *list = f->p->members + x->members;
+  for (uint32_t k = x->n_members; --k > 0;)
+    list[k] = list[k - 1];
+  list[0] = origin;
+  return FL_OK;
+}
+
 /* A launch whose own kernel is not there is no repetition in the first kernel
  * that computes it. */
 fl_status fli_explain_owners(fuse *f) {
@@ -253,7 +263,8 @@ static void fused_fill(const fli_window *w, const fli_plan *p,
   s->read = operand_bytes(w, p, x, 0, ins, false);
   s->written = operand_bytes(w, p, x, ins, all, false);
   s->kept = operand_bytes(w, p, x, ins, all, true);
-  fused_shapes(s, p, x);
+  if (!x->leader)
+    fused_shapes(s, p, x);
 }
 
 static void launch_kept(const fli_window *w, const fli_plan *p,
@@ -269,8 +280,8 @@ static void launch_kept(const fli_window *w, const fli_plan *p,
 }
 
 void fli_explain_step(fli_window *w, const fli_plan *p, const fli_step *x) {
-  fl_profile_step *s =
-      fli_window_step(w, x->entry, x->n_members ? x->n_members : 1);
+  fl_profile_step *s = fli_window_step(w, x->leader ? x->leader - 1 : x->entry,
+                                       x->n_members ? x->n_members : 1);
   if (!s)
     return;
   const fli_entry *e = &w->entries[x->entry];

@@ -330,6 +330,8 @@ static fl_status plan_try(fuse *f) {
     return FL_ENOMEM;
   FLI_TRY(fli_tile_op(f->rt, &op));
   f->tiles = op->kernel[f->w->device >> 8];
+  FLI_TRY(fli_epilogue_op(f->rt, &op));
+  f->epilogues = op->kernel[f->w->device >> 8];
   FLI_TRY(fli_fuse_equal(f));
   FLI_TRY(fli_fuse_place(f));
   FLI_TRY(fli_repeat_note(f));

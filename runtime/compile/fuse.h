@@ -105,6 +105,7 @@ typedef struct fuse {
   uint32_t from;
   int most;           /* launches of a group */
   bool tiles;         /* the backend has the kernel */
+  bool epilogues;     /* and that for expressions behind a row */
   const bool *closed; /* launches of the window that are not opened */
   uint32_t failed;    /* one whose parts do not all fuse; FUSE_NONE */
   bool *runs;         /* launches whose results are needed */
@@ -276,9 +277,30 @@ fl_status fli_fuse_batch(fuse *f);
 
 /* --- emit.c --- */
 
+/* Makes room for n operands of the plan's steps. */
+fl_status fli_fuse_operands(fuse *f, uint32_t n);
+
 fl_status fli_fuse_emit(fuse *f);
 
+/* --- epilogue.c --- */
+
+/* The step whose result step s could compute with in the kernel of that step,
+ * if it ran right before s; -1: there is none. */
+int fli_fuse_leader(const fuse *f, uint32_t s);
+/* Makes one step of that of the leader, the launch `origin` of the window,
+ * which is the last but a few, and x, an expression whose input `result` is its
+ * result. */
+fl_status fli_fuse_lead(fuse *f, uint32_t origin, int result, fli_step *x);
+/* Leaves results of leaders that nothing else reads without memory. */
+void fli_fuse_lead_finish(fuse *f);
+
 /* --- memory.c --- */
+
+/* Operand k of a step in memory, of so many: its slot, less than 0: it is not
+ * in memory, and whether it is written. */
+int fli_fuse_step_operand(const fuse *f, const fli_step *x, int k,
+                          bool *writes);
+int fli_fuse_step_operands(const fuse *f, const fli_step *x);
 
 /* Orders the steps of the plan, lists when memory comes and goes, and finds out
  * how much of it there is at most. */
@@ -290,6 +312,8 @@ fl_status fli_fuse_memory(fuse *f);
  * used. */
 fl_status fli_explain_members(fuse *f, const fuse_group *g, const uint8_t *used,
                               fli_step *x);
+/* Adds the leader, a launch of the window, before those of the kernel. */
+fl_status fli_explain_leader(fuse *f, uint32_t origin, fli_step *x);
 fl_status fli_explain_owners(fuse *f); /* when all are listed */
 
 #endif

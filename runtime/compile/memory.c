@@ -20,8 +20,8 @@ typedef struct memory {
   uint32_t at, count;  /* the first position with `most`; how many have it */
 } memory;
 
-/* Operand k of a step in memory: its slot, and whether it is written. */
-static int step_operand(const fuse *f, const fli_step *x, int k, bool *writes) {
+int fli_fuse_step_operand(const fuse *f, const fli_step *x, int k,
+                          bool *writes) {
   if (x->op) {
     *writes = k >= x->n_in;
     return f->p->operands[x->operands + (uint32_t)k].slot;
@@ -31,7 +31,7 @@ static int step_operand(const fuse *f, const fli_step *x, int k, bool *writes) {
   return fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
 }
 
-static int step_operands(const fuse *f, const fli_step *x) {
+int fli_fuse_step_operands(const fuse *f, const fli_step *x) {
   const fli_entry *e = &f->w->entries[x->entry];
   return x->op ? x->n_in + x->n_out : e->n_in + e->n_out;
 }
@@ -43,9 +43,9 @@ static void note_uses(memory *m) {
     const fli_step *x = &f->p->steps[i];
     m->first[i] = n;
     m->order[i] = i;
-    for (int k = 0, count = step_operands(f, x); k < count; k++) {
+    for (int k = 0, count = fli_fuse_step_operands(f, x); k < count; k++) {
       bool writes;
-      int slot = step_operand(f, x, k, &writes);
+      int slot = fli_fuse_step_operand(f, x, k, &writes);
       uint32_t u = m->first[i];
       if (slot < 0)
         continue;
@@ -287,7 +287,7 @@ fl_status fli_fuse_memory(fuse *f) {
   memory m = {.f = f, .n = f->p->n_steps};
   size_t uses = 0, n = m.n, slots = f->w->n_slots;
   for (uint32_t i = 0; i < m.n; i++)
-    uses += (size_t)step_operands(f, &f->p->steps[i]);
+    uses += (size_t)fli_fuse_step_operands(f, &f->p->steps[i]);
   m.live = fli_malloc(f->rt, n * sizeof *m.live + uses * sizeof *m.uses +
                                  (2 * n + 1 + slots) * sizeof *m.first + 1);
   if (!m.live)

@@ -10,13 +10,13 @@
 static void prepare_view(const fli_step *x, const fli_fused_operand *o,
                          fl_view *v) {
   fl_operand number = {.dtype = o->meta.dtype};
-  if (o->slot < 0)
+  if (o->slot == FLI_ARG_NUMBER)
     fli_view_number(&number, FL_NODTYPE, v);
   v->dtype = o->meta.dtype;
   v->ndim = 0;
-  if (o->slot < 0)
+  if (o->slot == FLI_ARG_NUMBER)
     return;
-  v->data = (void *)((uintptr_t)(o->slot + 1) << 12);
+  v->data = (void *)((uintptr_t)(o->slot + 3) << 12);
   if (x->tile)
     return;
   v->data = (char *)v->data + o->offset * (int64_t)fl_dtype_size(v->dtype);
@@ -25,6 +25,36 @@ static void prepare_view(const fli_step *x, const fli_fused_operand *o,
     v->shape[i] = o->meta.shape[i];
     v->stride[i] = o->stride[i];
   }
+}
+
+/* Of a step with a leader: the operands of the expression, behind a result of
+ * the leader that lies as the expression reads it. */
+static fl_status prepare_epilogue(const fli_plan *p, const fli_window *w,
+                                  const fli_step *x, bool *ready) {
+  fl_view v[FL_PROGRAM_IN + 1 + FL_MAX_OUT];
+  fl_backend *b = fli_backend(w->rt, w->device);
+  const fl_program *f = x->op->program;
+  const fli_fused_operand *o = p->operands + x->operands;
+  const fl_op *op;
+  FLI_TRY(fli_epilogue_op(w->rt, &op));
+  for (int k = 0; k < f->n_in; k++)
+    prepare_view(x, &o[k], &v[k]);
+  prepare_view(x, &o[x->result], &v[f->n_in]);
+  for (int k = 0; k < f->n_out; k++)
+    prepare_view(x, &o[x->n_in + k], &v[f->n_in + 1 + k]);
+  fl_launch l = {.op = op->info.name,
+                 .n_in = f->n_in,
+                 .n_out = f->n_out + 1,
+                 .in = v,
+                 .out = v + f->n_in,
+                 .program = f,
+                 .row = w->entries[x->leader - 1].op->kernel[w->device >> 8],
+                 .row_out = 1,
+                 .row_result = x->result,
+                 .device = w->device & 255,
+                 .stream = fli_stream(w->rt, w->device),
+                 .probe = true};
+  return b->prepare(b, op->kernel[w->device >> 8], &l, ready);
 }
 
 static fl_status prepare_step(const fli_plan *p, const fli_window *w,
@@ -58,6 +88,8 @@ fl_status fli_plan_prepare(fli_plan *p, const fli_window *w) {
     bool ready = true;
     if (x->loop)
       FLI_TRY(fli_loop_prepare(x->loop, &ready));
+    else if (x->leader)
+      FLI_TRY(prepare_epilogue(p, w, x, &ready));
     else if (x->tile || (x->op && x->op->program))
       FLI_TRY(prepare_step(p, w, x, &ready));
     all = all && ready;

@@ -68,7 +68,7 @@ static int operand_of(const fli_window *w, const fli_plan *p, const fli_step *x,
   if (x->op) {
     const fli_fused_operand *o = &p->operands[x->operands + (uint32_t)k];
     *arg = o->number;
-    return o->slot < 0 ? FLI_ARG_NUMBER : o->slot;
+    return o->slot;
   }
   *arg = w->entries[x->entry].arg + (uint32_t)k;
   return w->args[*arg].slot;

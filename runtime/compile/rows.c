@@ -143,6 +143,17 @@ bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
   return places[row].results >> k & 1 && places[row].fits(m, stride);
 }
 
+/* --- epilogues --- */
+
+static const bool epilogues[FLI_OPS + 1] = {
+#define FL_EPILOGUE(name) [FLI_OP_##name] = true,
+#include "../ops.def"
+};
+
+bool fli_row_epilogue(const fl_op *op) {
+  return epilogues[op->id < FLI_OPS ? op->id : FLI_OPS];
+}
+
 /* --- lists --- */
 
 static const int lists[FLI_OPS + 1] = {

@@ -59,6 +59,9 @@ const fli_row_facts *fli_row_facts_of(const fl_op *op);
 bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
                     const int64_t *stride);
 
+/* Whether kernels of the row may apply an expression to the first result. */
+bool fli_row_epilogue(const fl_op *op);
+
 /* The number of the input whose values the row copies, with so many inputs; -1:
  * it computes new ones. A kernel that overwrites its result does not read it.
  */

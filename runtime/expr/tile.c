@@ -204,15 +204,24 @@ fl_status fli_tile_intern(fl_runtime *rt, const fli_tile_request *q,
   return FL_OK;
 }
 
-fl_status fli_tile_op(fl_runtime *rt, const fl_op **op) {
-  if (!rt->tile_op) {
+static fl_status op_of(fl_runtime *rt, const fl_op **known, const char *kernel,
+                       const fl_op **op) {
+  if (!*known) {
     fl_op *made;
-    FLI_TRY(fli_op_new(rt, "fused", "x:any -> x", "tile", &made));
+    FLI_TRY(fli_op_new(rt, "fused", "x:any -> x", kernel, &made));
     made->info.doc = "Several operators in one kernel.";
-    rt->tile_op = made;
+    *known = made;
   }
-  *op = rt->tile_op;
+  *op = *known;
   return FL_OK;
+}
+
+fl_status fli_tile_op(fl_runtime *rt, const fl_op **op) {
+  return op_of(rt, &rt->tile_op, "tile", op);
+}
+
+fl_status fli_epilogue_op(fl_runtime *rt, const fl_op **op) {
+  return op_of(rt, &rt->epilogue_op, "epilogue", op);
 }
 
 void fli_tiles_close(fl_runtime *rt) {

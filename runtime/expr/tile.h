@@ -28,6 +28,9 @@ fl_status fli_tile_intern(fl_runtime *rt, const fli_tile_request *q,
                           const fl_tile **tile);
 /* The operator that launches with a tile name; its kernels are "tile". */
 fl_status fli_tile_op(fl_runtime *rt, const fl_op **op);
+/* The same for a row with an expression behind it; its kernels are "epilogue".
+ */
+fl_status fli_epilogue_op(fl_runtime *rt, const fl_op **op);
 void fli_tiles_close(fl_runtime *rt);
 
 #endif

@@ -17,6 +17,7 @@
   F(lstm)                                                                      \
   F(lstm_backward)                                                             \
   F(expr)                                                                      \
+  F(epilogue)                                                                  \
   F(tile)                                                                      \
   F(raw)                                                                       \
   F(native)

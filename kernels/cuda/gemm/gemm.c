@@ -354,9 +354,23 @@ static fl_status gemm_add(const fl_launch *l, const flc_product *p) {
   return FLC_RUN(l, spec, grid, a);
 }
 
+/* The product by itself, then the expression behind it. */
+static fl_status gemm_before(const fl_launch *l, const flc_product *p) {
+  flc_product first = *p;
+  int64_t n = p->m * p->n * flc_product_batch(p);
+  first.behind = NULL;
+  if (!first.c &&
+      !(first.c = fl_scratch_get(l, (size_t)n * fl_dtype_size(p->dtype))))
+    return FL_ENOMEM;
+  fl_status s = flc_product_own(l, &first);
+  return s ? s : flc_product_behind(p, first.c);
+}
+
 fl_status flc_product_own(const fl_launch *l, const flc_product *p) {
   if (p->m == 0 || p->n == 0 || flc_product_batch(p) == 0)
     return FL_OK;
+  if (p->behind)
+    return gemm_before(l, p);
   if (p->add)
     return gemm_add(l, p);
   if (!p->apart && (p->dtype == FL_F16 || p->dtype == FL_BF16))

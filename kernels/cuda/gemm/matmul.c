@@ -125,6 +125,7 @@ FLC_KERNEL(matmul) {
                    out->ndim - (l->in[FL_IN_matmul_a].ndim > 1) -
                        (l->in[FL_IN_matmul_b].ndim > 1),
                    out->shape);
+  flc_product_take(l, &p);
   return flc_multiply(l, &p);
 }
 
@@ -209,5 +210,6 @@ FLC_KERNEL(linear) {
     if (!p.bias)
       return FL_ENOMEM;
   }
+  flc_product_take(l, &p);
   return flc_multiply(l, &p);
 }

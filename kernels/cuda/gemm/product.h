@@ -33,6 +33,9 @@ typedef struct flc_product {
   flc_act act;
   bool add; /* to C, which is a float of dtype `sum` */
   fl_dtype sum;
+  /* an expression of C comes behind the product: the launch has the kernel
+     "epilogue". C has no memory if nothing else reads it */
+  const fl_launch *behind;
   bool apart; /* C: how far rows of A are from columns of B, nothing else */
 } flc_product;
 
@@ -62,6 +65,17 @@ bool flc_product_lines(int64_t rows, int64_t k, int64_t down, int64_t along);
 /* Copies 16-bit operands whose lines do not begin at multiples of 16 bytes. */
 fl_status flc_product_align(const fl_launch *l, flc_product *p);
 fl_status flc_product_own(const fl_launch *l, const flc_product *p);
+fl_status fl_cuda_expr(const fl_launch *l);
+/* Sets what is behind the product, if the launch has an expression: an
+ * activation alone becomes that of a product that has none. */
+void flc_product_take(const fl_launch *l, flc_product *p);
+/* The expression behind the product, which has been stored to c. */
+fl_status flc_product_behind(const flc_product *p, void *c);
+/* Whether the expression behind a product is this row alone, of the result and,
+ * if there is a second operand, of elements that lie like those of the result:
+ * *aux. What it writes lies like them as well, *to. */
+bool flc_behind_is(const fl_launch *behind, int row, const void **aux,
+                   void **to);
 /* The plain tiles (simt.cuh) of 64 r: shared memory, and the largest r. */
 size_t flc_simt_shared(fl_dtype dtype, int r);
 int flc_simt_sizes(const flc_chip *chip, fl_dtype dtype);

@@ -7,6 +7,8 @@
 #include "../gemm/product.h"
 #include "../gemm/gemm.h"
 
+#include "../../../runtime/program.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,10 +80,13 @@ typedef struct call {
   cublasLtMatmulDescOpaque_t desc;
   cublasLtMatrixLayoutOpaque_t a, b, c; /* of B^T, A^T, C^T by columns */
   int epilogue;
-  bool inside; /* the epilogue is all there is to do afterwards */
-  bool biased; /* the epilogue adds the bias, at least */
-  void *to;    /* what the library writes */
-  void *room;  /* the library's workspace */
+  const void *aux;    /* what it writes before the activation, or reads */
+  bool inside;        /* the epilogue is all there is to do afterwards */
+  bool joint;         /* and does what is behind the product */
+  struct call *other; /* the same product with joint, NULL */
+  bool biased;        /* the epilogue adds the bias, at least */
+  void *to;           /* what the library writes */
+  void *room;         /* the library's workspace */
   void *trial; /* written instead of a C that is added to, while measuring */
   int found;
   cublasLtMatmulHeuristicResult_t *results;
@@ -90,6 +95,7 @@ typedef struct call {
 typedef struct plan { /* what is kept for a shape */
   cublasLtMatmulAlgo_t algorithm;
   size_t workspace;
+  bool joint;
 } plan;
 
 static int type_of(fl_dtype d) {
@@ -142,19 +148,34 @@ static void choose_epilogue(call *c) {
   c->inside = true;
   c->biased = bias;
   c->to = p->c;
+  c->aux = p->pre;
   c->epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   if (p->bias && !bias)
     c->inside = false;
-  else if (p->act == FLC_ACT_RELU && p->dtype != FL_F64)
+  else if (p->act == FLC_ACT_RELU && p->dtype != FL_F64 && !p->pre)
     c->epilogue = bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
   else if (p->act == FLC_ACT_GELU_TANH && p->pre && p->n % 8 == 0 &&
-           fl_dtype_size(p->dtype) == 2 && flc_aligned(p->pre, 16))
+           p->dims == 0 && fl_dtype_size(p->dtype) == 2 &&
+           flc_aligned(p->pre, 16))
     c->epilogue =
         bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   else if (p->act != FLC_ACT_NONE)
     c->inside = false;
   if (!c->inside && p->pre)
     c->to = p->pre;
+}
+
+/* Whether the library's epilogue is the expression behind the product: the
+ * gradient of its gelu. */
+static bool choose_joint(call *c) {
+  const flc_product *p = c->p;
+  c->inside = true;
+  c->epilogue = CUBLASLT_EPILOGUE_DGELU;
+  return !p->c && !p->bias && p->act == FLC_ACT_NONE && p->n % 8 == 0 &&
+         p->dims == 0 && fl_dtype_size(p->dtype) == 2 &&
+         flc_behind_is(p->behind, FL_ROW_gelu_backward, &c->aux, &c->to) &&
+         p->behind->program->instrs->p[0] == 1 && flc_aligned(c->aux, 16) &&
+         flc_aligned(c->to, 16);
 }
 
 static bool add_epilogue(call *c) {
@@ -169,10 +190,26 @@ static bool add_epilogue(call *c) {
   if (e & 128)
     good =
         good &&
-        set_desc(c, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->pre,
-                 sizeof p->pre) &&
+        set_desc(c, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &c->aux,
+                 sizeof c->aux) &&
         set_desc(c, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->n, sizeof p->n);
   return good;
+}
+
+/* Of the expression behind the product, and where its operands lie. */
+static int64_t behind_key(const flc_product *p) {
+  const fl_launch *l = p->behind;
+  uint64_t h = l ? l->program->hash + (p->c != NULL) : 0;
+  for (int k = 0; l && k < l->n_in + l->n_out - l->row_in - l->row_out; k++) {
+    int of = k - (l->n_in - l->row_in);
+    const fl_view *v =
+        of < 0 ? &l->in[l->row_in + k] : &l->out[l->row_out + of];
+    h = (h ^ (uint64_t)v->dtype ^ (uint64_t)flc_aligned(v->data, 16) << 8) *
+        0x9E3779B97F4A7C15u;
+    for (int i = 0; i < v->ndim; i++)
+      h = (h ^ (uint64_t)v->stride[i]) * 0x9E3779B97F4A7C15u;
+  }
+  return (int64_t)h;
 }
 
 /* False: the library cannot do it. */
@@ -197,7 +234,10 @@ static bool cublaslt_describe(call *c, int64_t *key) {
   /* lines along k are columns of k: the first operand turned, the second not */
   int op_a = tb ? CUBLAS_OP_N : CUBLAS_OP_T,
       op_b = ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-  choose_epilogue(c);
+  if (!c->joint)
+    choose_epilogue(c);
+  else if (!choose_joint(c))
+    return false;
   bool good = blas.table.cublasLtMatmulDescInit_internal(
                   &c->desc, sizeof c->desc, compute,
                   p->dtype == FL_F64 ? CUDA_R_64F : CUDA_R_32F) ==
@@ -231,7 +271,8 @@ static bool cublaslt_describe(call *c, int64_t *key) {
                      flc_aligned(p->a, 16),
                      flc_aligned(p->b, 16),
                      flc_aligned(c->to, 16),
-                     flc_aligned(p->bias, 16)};
+                     flc_aligned(p->bias, 16),
+                     behind_key(p)};
   memset(key, 0, FLC_KEY * sizeof *key);
   memcpy(key, facts, sizeof facts);
   return good;
@@ -274,6 +315,11 @@ static fl_status cublaslt_run(call *c, const cublasLtMatmulAlgo_t *algorithm,
   static const double one64 = 1, zero64 = 0;
   const flc_product *p = c->p;
   bool wide = p->dtype == FL_F64;
+  void *to = c->to;
+  if (!to &&
+      !(to = fl_scratch_get(c->l, (size_t)(p->m * p->n * flc_product_batch(p)) *
+                                      fl_dtype_size(p->dtype))))
+    return FL_ENOMEM;
   const void *alpha = wide ? (const void *)&one64 : &one;
   const void *beta = p->add ? alpha : wide ? (const void *)&zero64 : &zero;
   if (workspace && !c->room) {
@@ -283,27 +329,33 @@ static fl_status cublaslt_run(call *c, const cublasLtMatmulAlgo_t *algorithm,
     c->room = room + (ALIGNED - (uintptr_t)room % ALIGNED) % ALIGNED;
   }
   int e = blas.table.cublasLtMatmul(
-      c->handle, &c->desc, alpha, p->b, &c->a, p->a, &c->b, beta, c->to, &c->c,
-      c->to, &c->c, algorithm, c->room, workspace, flc_stream_of(c->l));
+      c->handle, &c->desc, alpha, p->b, &c->a, p->a, &c->b, beta, to, &c->c, to,
+      &c->c, algorithm, c->room, workspace, flc_stream_of(c->l));
   if (e != CUBLAS_STATUS_SUCCESS)
     return fli_fail(FL_EDEVICE, "%s: cuBLASLt failed with status %d", c->l->op,
                     e);
-  return c->inside ? FL_OK : cublaslt_apply(c->l, p, c->to, c->biased);
+  fl_status s = c->inside ? FL_OK : cublaslt_apply(c->l, p, to, c->biased);
+  return s || !p->behind || c->joint ? s : flc_product_behind(p, to);
 }
 
 static fl_status run_candidate(void *context, int i) {
   call *c = context;
+  if (c->other && i >= c->found && i < c->found + c->other->found) {
+    i -= c->found;
+    c = c->other;
+  } else if (i >= c->found)
+    i = OWN;
   call once = *c; /* scratch memory taken by one run is not there in the next */
   flc_product product = *c->p;
   if (c->trial)
     once.to = product.c = c->trial;
-  if (i == c->found)
+  if (i == OWN)
     return flc_product_own(c->l, &product);
   return cublaslt_run(&once, &c->results[i].algo, c->results[i].workspaceSize);
 }
 
 static uint32_t alignment(const void *p) {
-  uint32_t a = 256;
+  uint32_t a = p ? 256 : FL_ALIGN; /* NULL: scratch memory */
   while (a > 1 && !flc_aligned(p, a))
     a /= 2;
   return a;
@@ -340,16 +392,18 @@ static int ask(call *c, int wanted, cublasLtMatmulHeuristicResult_t *results) {
   return good;
 }
 
+/* Keeps candidate `chosen`, of the library if c is not NULL. */
 static void cublaslt_keep(flc_tuned *place, int chosen, const call *c) {
   plan *kept = NULL;
-  if (chosen < c->found) {
+  if (c) {
     kept = malloc(sizeof *kept);
     if (!kept)
       return;
     kept->algorithm = c->results[chosen].algo;
     kept->workspace = c->results[chosen].workspaceSize;
+    kept->joint = c->joint;
   }
-  if (!flc_tuned_make(place, chosen < c->found ? chosen : OWN, kept))
+  if (!flc_tuned_make(place, c ? chosen : OWN, kept))
     free(kept);
 }
 
@@ -361,10 +415,19 @@ static fl_status run_or_own(call *c, const cublasLtMatmulAlgo_t *algorithm,
              : flc_product_own(c->l, c->p);
 }
 
+/* The same product with an epilogue of the library for what is behind it;
+ * false: there is none. */
+static bool describe_joint(const call *c, call *joint) {
+  int64_t key[FLC_KEY];
+  *joint = (call){.l = c->l, .p = c->p, .handle = c->handle, .joint = true};
+  return c->p->behind && cublaslt_describe(joint, key);
+}
+
 /* A shape for which nothing is chosen: the first times the heuristic's first,
  * then a measurement. */
 static fl_status decide(call *c, flc_tuned *place, bool own) {
-  cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
+  cublasLtMatmulHeuristicResult_t results[ALGORITHMS], others[ALGORITHMS];
+  call joint;
   bool again = flc_may_measure(c->l) &&
                __atomic_add_fetch(&place->seen, 1, __ATOMIC_RELAXED) > 2;
   size_t bytes = (size_t)(c->p->m * c->p->n * flc_product_batch(c->p)) *
@@ -373,15 +436,27 @@ static fl_status decide(call *c, flc_tuned *place, bool own) {
     return FL_ENOMEM;
   c->results = results;
   c->found = ask(c, again ? ALGORITHMS : 1, results);
-  int best = c->found == 0 ? 0 : -1;
+  int best = c->found == 0 ? 0 : -1, all = c->found;
+  if (again && c->found > 0 && describe_joint(c, &joint)) {
+    joint.results = others;
+    joint.found = ask(&joint, ALGORITHMS, others);
+    c->other = &joint;
+    all += joint.found;
+  }
   if (again && c->found > 0)
-    best = flc_fastest(c->l, c->found + own, FLC_FEW, run_candidate, c);
+    best = flc_fastest(c->l, all + own, FLC_FEW, run_candidate, c);
+  call *by = best >= all ? NULL : c;
+  if (by && best >= c->found) {
+    best -= c->found;
+    by = &joint;
+  }
   if (best >= 0)
-    cublaslt_keep(place, best, c);
-  if (best >= c->found)
+    cublaslt_keep(place, best, by);
+  if (!by)
     return flc_product_own(c->l, c->p);
   best = best < 0 ? 0 : best;
-  return run_or_own(c, &results[best].algo, results[best].workspaceSize);
+  return run_or_own(by, &by->results[best].algo,
+                    by->results[best].workspaceSize);
 }
 
 fl_status flc_multiply(const fl_launch *l, flc_product *p) {
@@ -408,5 +483,9 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p) {
   const plan *kept = place->plan;
   if (chosen == OWN || !kept)
     return flc_product_own(l, p);
-  return run_or_own(&c, &kept->algorithm, kept->workspace);
+  call joint;
+  bool with = kept->joint && describe_joint(&c, &joint);
+  if (kept->joint && !with)
+    return flc_product_own(l, p);
+  return run_or_own(with ? &joint : &c, &kept->algorithm, kept->workspace);
 }

@@ -56,6 +56,7 @@ typedef struct cublasLtMatmulHeuristicResult_t {
   V(CUBLASLT_EPILOGUE_RELU_BIAS, 6)                                            \
   V(CUBLASLT_EPILOGUE_GELU_AUX, 160)                                           \
   V(CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 164)                                      \
+  V(CUBLASLT_EPILOGUE_DGELU, 192)                                              \
   V(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)                               \
   V(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3)                             \
   V(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5)                             \

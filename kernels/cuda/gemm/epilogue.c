@@ -1,0 +1,95 @@
+/* The kernel "epilogue": a row's kernel, then an expression of its result.
+ * Kernels of products find out what the expression is, and may contain it. */
+#include "product.h"
+
+#include "../../../runtime/program.h"
+
+fl_status fl_cuda_matmul(const fl_launch *l);
+fl_status fl_cuda_linear(const fl_launch *l);
+
+fl_status flc_product_behind(const flc_product *p, void *c) {
+  fl_epilogue e;
+  fl_epilogue_split(p->behind, c, &e);
+  return fl_cuda_expr(&e.program);
+}
+
+/* Whether elements lie side by side, in the order of the loops. */
+static bool lies_flat(const fl_view *v, fl_dtype dtype) {
+  int64_t n = 1;
+  for (int i = v->ndim - 1; i >= 0; n *= v->shape[i--])
+    if (v->shape[i] != 1 && v->stride[i] != n)
+      return false;
+  return v->dtype == dtype && v->data != v->imm;
+}
+
+bool flc_behind_is(const fl_launch *l, int row, const void **aux, void **to) {
+  const fl_program *f = l->program;
+  const fl_view *y = &l->out[0], *out = &l->out[l->row_out];
+  const fl_instr *x = f->instrs;
+  int64_t n = fl_view_numel(y);
+  if (f->n_instr != 1 || x->row != row || x->n_in != f->n_in || f->n_out != 1 ||
+      f->out[0] < f->n_in || x->in[0] != l->row_result ||
+      !lies_flat(out, y->dtype) || fl_view_numel(out) != n)
+    return false;
+  for (int k = 1; k < x->n_in; k++) {
+    const fl_view *v = &l->in[l->row_in + x->in[k]];
+    if (!lies_flat(v, y->dtype) || fl_view_numel(v) != n)
+      return false;
+    *aux = v->data;
+  }
+  *to = out->data;
+  return true;
+}
+
+/* The activation that the expression is; NONE: something else. */
+static flc_act act_behind(const fl_launch *l, void **to) {
+  static const struct {
+    flc_act act;
+    int row;
+    double p0;
+  } acts[] = {{FLC_ACT_RELU, FL_ROW_relu, 0},
+              {FLC_ACT_GELU, FL_ROW_gelu, 0},
+              {FLC_ACT_GELU_TANH, FL_ROW_gelu, 1},
+              {FLC_ACT_SILU, FL_ROW_silu, 0},
+              {FLC_ACT_TANH, FL_ROW_tanh, 0},
+              {FLC_ACT_SIGMOID, FL_ROW_sigmoid, 0}};
+  const void *none;
+  for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+    if (flc_behind_is(l, acts[i].row, &none, to) &&
+        (acts[i].row != FL_ROW_gelu || l->program->instrs->p[0] == acts[i].p0))
+      return acts[i].act;
+  return FLC_ACT_NONE;
+}
+
+void flc_product_take(const fl_launch *l, flc_product *p) {
+  void *to;
+  if (!l->program)
+    return;
+  flc_act act = p->act ? FLC_ACT_NONE : act_behind(l, &to);
+  if (act == FLC_ACT_NONE) {
+    p->behind = l;
+    return;
+  }
+  p->act = act;
+  p->pre = p->c;
+  p->c = to;
+}
+
+/* The kernels of products look for the expression; those of other rows do not.
+ */
+FLC_KERNEL(epilogue) {
+  const fl_view *y = &l->out[0];
+  bool product = l->row == fl_cuda_matmul || l->row == fl_cuda_linear;
+  void *result = y->data;
+  fl_epilogue e;
+  if (l->probe && product && act_behind(l, &result))
+    return FL_OK;
+  if (product && !l->probe)
+    return l->row(l);
+  if (!result && !(result = fl_scratch_get(l, (size_t)fl_view_numel(y) *
+                                                  fl_dtype_size(y->dtype))))
+    return FL_ENOMEM;
+  fl_epilogue_split(l, result, &e);
+  fl_status s = l->probe ? FL_OK : l->row(&e.row);
+  return s ? s : fl_cuda_expr(&e.program);
+}
