@@ -1,5 +1,6 @@
 -- Functions compiled with {pure = true}: what a call without the code does is what the code does.
 local flare = require "flare"
+local programs = require "spec.support.pure_programs"
 local nn = flare.nn
 
 local function equal(a, b)
@@ -182,6 +183,33 @@ for _, device in ipairs {"cpu", "sim:0"} do
       for _ = 1, 6 do f(x) end
       flare.profile(function() equal((x * 2 + 1):tanh(), f(x)) end)
       equal((x * 2 + 1):tanh(), f(x))
+    end)
+
+    it("computes what random functions compute", function()
+      assert.equal(220, programs.check(device, 1, 40))
+    end)
+
+    it("draws from the generator as it is set", function()
+      local x = flare.ones(4, 6):to(device):requires_grad_()
+      local function draws()
+        x.grad = nil
+        local y = nn.functional.dropout(x, 0.5) + flare.rand_like(x)
+        y:square():sum():backward()
+        return y:detach()
+      end
+      local f = flare.compile(draws, {pure = true, exact = true})
+      for seed = 1, 8 do
+        flare.manual_seed(seed)
+        if seed > 5 then flare.rand(7) end
+        local y = f()
+        local grad, after = x.grad:clone(), flare.rand(1):item()
+        flare.manual_seed(seed)
+        if seed > 5 then flare.rand(7) end
+        equal(draws(), y)
+        equal(x.grad, grad)
+        assert.equal(after, flare.rand(1):item())
+      end
+      assert.is_true(flare.compile_stats(f).traced >= 5)
     end)
 
     it("keeps memory flat", function()

@@ -27,17 +27,24 @@ typedef struct fli_trace_slot {
   fli_slot slot; /* without the storage */
   fli_trace_kind kind;
   int input;
-  int64_t shift; /* bytes from the argument's first element to the base */
-  fl_tensor *t;  /* KEPT, OUTER: one that lies there, a reference */
-  fl_storage *s; /* and where; not a reference */
+  int64_t shift;     /* bytes from the argument's first element to the base */
+  int64_t low, high; /* INPUT: bytes from the base that launches touch */
+  fl_tensor *t;      /* KEPT, OUTER: one that lies there, a reference */
+  fl_storage *s;     /* and where; not a reference */
   uint32_t writes, write_site; /* of memory that is older than the call */
   fl_device device;
 } fli_trace_slot;
 
+typedef enum fli_trace_draw {
+  FLI_TRACE_NUMBER,
+  FLI_TRACE_SEED,  /* the generator's */
+  FLI_TRACE_OFFSET /* counted from the generator's */
+} fli_trace_draw;
+
 typedef struct fli_trace_number {
   uint32_t arg;
   fl_operand operand;
-  bool draws; /* counted from the generator's offset */
+  fli_trace_draw draw;
 } fli_trace_number;
 
 typedef struct fli_trace_result {
@@ -72,16 +79,17 @@ struct fli_pure {
   fl_runtime *rt;
   int n_traces;
   fli_trace *traces[FLI_TRACES];
-  uint64_t offset;  /* of the generator when the call began */
-  uint32_t windows; /* of this call */
-  uint64_t entered; /* calls without the code */
+  fl_generator generator; /* when the call began */
+  uint32_t windows;       /* of this call */
+  uint64_t entered;       /* calls without the code */
   /* f has run in full: its tensors and the ranges of launches that run again */
   bool noted, repeats; /* repeats: a call like the one before */
   uint32_t n_inputs, n_results, n_lives;
   fl_tensor **inputs, **results; /* references */
   uint32_t *lives;
   /* of the call before this one */
-  uint64_t last_id, last_offset;
+  uint64_t last_id;
+  fl_generator last_generator;
   uint32_t n_numbers, n_kept;
   int64_t *numbers;
   fl_tensor **kept; /* references */
@@ -89,6 +97,15 @@ struct fli_pure {
   char why[256];    /* it could not, "": it has to be seen once more */
   fli_trace *feeding;
 };
+
+/* --- trace.c --- */
+
+/* Of the window of a call like the one before; NULL: u->why says why not. */
+fli_trace *fli_trace_make(struct fli_pure *u, fli_window *w, const fli_plan *p);
+void fli_trace_free(fli_trace *t);
+uint32_t fli_trace_count(const fli_window *w); /* numbers among operands */
+
+/* --- pure.c --- */
 
 fl_status fli_pure_new(fl_compiled *c);
 void fli_pure_free(struct fli_pure *u);

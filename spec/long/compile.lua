@@ -1,6 +1,7 @@
 -- That compiled programs compute what programs compute. limit: 120 min
 -- 20,000 random programs on cpu and sim:0, exact and not, of operators alone and with what Lua and
--- autograd do beside them, and 10,000 on two streams; then specs as one compiled program.
+-- autograd do beside them, and 10,000 on two streams; 10,000 pure functions on both; then specs as
+-- one compiled program.
 package.path = "./?.lua;" .. package.path
 local tree = require "spec.support.tree"
 
@@ -48,6 +49,13 @@ for _, device in ipairs {"cpu", "sim:0"} do
 end
 programs("two streams", "sim:0", 10000, true,
   "{wild = true, streams = {flare.stream 'sim:0', flare.stream 'sim:0'}}")
+
+for _, device in ipairs {"cpu", "sim:0"} do
+  local out = tree.output(([[%s/flare -e 'package.path = "./?.lua;" .. package.path
+    print(require "spec.support.pure_programs".check(%q, 1, 10000))' 2>&1]])
+    :format(tree.build, device))
+  figure(out:match "^%d+\n$", "10000 pure functions on %s: %s", device, out)
+end
 
 for _, mode in ipairs {"all,exact"} do
   for _, word in ipairs {"spec/nn", "spec/optim", "spec/examples", "spec/data_", "spec/onnx_"} do

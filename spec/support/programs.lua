@@ -160,10 +160,8 @@ local wild = {
     end)
   end,
   function(p, a) if p:draw(6) == 1 then p:escape(a) error("the program stops", 0) end end,
-  function(p, a) if a.requires_grad then a:register_hook(function(g) return g * 0.5 end) end end,
-  function(p, a)
-    if a.requires_grad then a:register_hook(function(g) p:note(g:sum():item()) end) end
-  end,
+  function(p, a) p:hook(a, function(g) return g * 0.5 end) end,
+  function(p, a) p:hook(a, function(g) p:note(g:sum():item()) end) end,
   function(p, a)
     p:try(function()
       if not a.requires_grad then return end
@@ -229,6 +227,12 @@ function program:try(f)
   local ok, why = pcall(f)
   if not ok then self.notes[#self.notes + 1] = tostring(why) end
 end
+-- Hooks go with the last handle of their tensor, so when it is collected must not matter.
+function program:hook(t, f)
+  if not t.requires_grad then return end
+  t:register_hook(f)
+  self.hooked[#self.hooked + 1] = t
+end
 -- On another stream, which waits for this one and this one for it.
 function program:aside(a)
   local s, here = self:one(self.streams), flare.current_stream(a.device)
@@ -245,8 +249,8 @@ local function inner(t) return t:tanh() * 0.5 + t end
 -- see: values, and numbers and messages.
 local function run(seed, inputs, scale, list, world)
   local p = setmetatable({seed = seed * 2 + 1, scale = scale, kept = {}, values = {}, notes = {},
-    world = world, inner = world.inner, streams = world.streams}, program)
-  world.notes, world.kept = p.notes, p.kept
+    hooked = {}, world = world, inner = world.inner, streams = world.streams}, program)
+  world.notes, world.kept, world.hooked = p.notes, p.kept, p.hooked
   p.rows, p.columns = table.unpack(inputs[1].shape)
   p.grad = p:draw(3) == 1
   for k, t in ipairs(inputs) do
