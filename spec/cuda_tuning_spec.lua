@@ -80,6 +80,42 @@ asked(function() return core.ops.gelu_backward(x:matmul(w:t()), h, "erf") end) -
     assert.equal(0, status)
   end)
 
+  -- The kernels of one call of conv, and of its gradients, with cuDNN there.
+  local function launched(setup, shape, groups)
+    local names = place .. "/launched"
+    os.remove(names)
+    local said, status = fakes.run(place, settings .. " FAKE_LAUNCHED=" .. names, ([[
+local flare = require "flare"
+local function last(x) return x:permute{1, 3, 4, 2}:contiguous():permute{1, 4, 2, 3} end
+%s
+local x = flare.ones({8, 64, 56, 56}, {dtype = "bf16", device = "cuda"})
+local w = flare.ones(%s, {dtype = "bf16", device = "cuda"})
+local options = {padding = 1, groups = %d}
+local y = flare.conv(last(x), w, nil, options)
+flare.conv_input_grad(y, w, x.shape, options)
+flare.conv_weight_grad(y, last(x), w.shape, options)
+]]):format(setup, shape, groups))
+    assert.equal("", said)
+    assert.equal(0, status)
+    local found, file = {}, assert(io.open(names))
+    for name in file:lines() do
+      if name:find "^places<" or name:find "^taps<" or name:find "^pieces<" then
+        found[#found + 1] = name
+      end
+    end
+    file:close()
+    return table.concat(found, " ")
+  end
+
+  it("computes depthwise convolutions by flare's kernels until they are measured", function()
+    local all = "places<3, 1, 2, 3, 1, 4, 8> places<3, 1, 2, 3, 1, 4, 8> "
+      .. "taps<3, 1, 2, 3, 1, 3, 8> pieces<3>"
+    assert.equal(all, launched("", "{64, 1, 3, 3}", 64))
+    assert.equal(all, launched("flare.backends{deterministic = true}", "{64, 1, 3, 3}", 64))
+    assert.equal("", launched("flare.backends{conv = 'cudnn'}", "{64, 1, 3, 3}", 64))
+    assert.equal("", launched("", "{64, 2, 3, 3}", 32))
+  end)
+
   it("may have more operands to copy than a hundred", function()
     local said, status = run [[
 local flare = require "flare"

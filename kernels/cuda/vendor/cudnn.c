@@ -535,10 +535,10 @@ static int build_packed(call *k, int most, plan *plans) {
   return n;
 }
 
-/* Depthwise, or nearly: the library's engines reach a hundredth of the memory's
+/* Depthwise: the library's engines reach a hundredth of the memory's
  * rate (NVIDIA H200), and each plan takes long to measure. */
 static bool ours_first(const flc_conv *c) {
-  return flc_conv_few(c) && c->outputs <= 4 * c->groups;
+  return flc_conv_few(c) && c->inputs == 1 && c->outputs <= 4 * c->groups;
 }
 
 /* Puts the best of several plans into p, which has the first. */
