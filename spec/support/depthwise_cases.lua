@@ -22,12 +22,13 @@ end
 -- Shapes and options.
 local function draw()
   local c = {groups = pick(2, 3, 4, 6, 8, 16, 34), inputs = pick(1, 1, 1, 2, 4),
-             multiplier = pick(1, 1, 1, 2, 3), batch = math.random(3), stride = pick(1, 1, 2),
-             dilation = pick(1, 1, 1, 2, 3), kernel = {}, size = {}, padding = {}}
+             multiplier = pick(1, 1, 1, 2, 3), batch = math.random(3),
+             dilation = pick(1, 1, 1, 2, 3), kernel = {}, size = {}, padding = {}, stride = {}}
   for i = 1, pick(1, 2, 2, 2, 2) do
     local k = pick(1, 2, 3, 3, 4, 5, 7, 7, 10, 13, 31)
     if i == 2 and pick(true, false) then k = c.kernel[1] end
     c.kernel[i], c.padding[i] = k, pick(k // 2, math.random(0, k))
+    c.stride[i] = pick(1, 1, 2)
     c.size[i] = math.max(pick(5, 7, 8, 9, 14, 16, 20, 28, 32, 40),
       (k - 1) * c.dilation + 1 - 2 * c.padding[i])
   end
@@ -45,9 +46,10 @@ local function check(c, dtype, lay)
   local function device(t) return t and t:to "cuda" end
   local want = flare.conv(wide(x), wide(w), wide(bias), options)
   local dy = flare.randn(table.unpack(want.shape)):to(dtype)
-  local what = ("%s %s, %s, stride %d, dilation %d, padding %s, %s"):format(dtype,
-    table.concat(x.shape, " x "), table.concat(w.shape, " x "), c.stride, c.dilation,
-    table.concat(c.padding, " x "), lay == last and "channels-last" or "contiguous")
+  local what = ("%s %s, %s, stride %s, dilation %d, padding %s, %s"):format(dtype,
+    table.concat(x.shape, " x "), table.concat(w.shape, " x "),
+    table.concat(c.stride, " x "), c.dilation, table.concat(c.padding, " x "),
+    lay == last and "channels-last" or "contiguous")
   compare("y of " .. what, flare.conv(device(lay(x)), device(w), device(bias), options), want, most)
   compare("dx of " .. what, flare.conv_input_grad(device(lay(dy)), device(w), x.shape, options),
     flare.conv_input_grad(wide(dy), wide(w), x.shape, options), most)

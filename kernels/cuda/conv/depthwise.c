@@ -291,8 +291,10 @@ static fl_status few_weight(const fl_launch *l, const flc_conv *c) {
   a.lines = pairs / (f.last ? f.n : 1);
   a.strips = (int)tiles_along(&a, 1, f.cols);
   a.by_strips = flc_conv_divider(a.strips);
-  a.by_rows = flc_conv_divider(a.size[0]);
-  a.spots = c->y.images * a.size[0] * a.strips;
+  a.height = f.t == 1 && band > 1 && a.stretch == 1 ? 2 : 1;
+  int64_t rows = a.height == 1 ? a.size[0] : tiles_along(&a, 0, a.height);
+  a.by_rows = flc_conv_divider(rows);
+  a.spots = c->y.images * rows * a.strips;
   a.lane_bits = lanes_for(a.spots, f.last ? 8 : DEPTHWISE);
   a.line_blocks = fl_ceil_div(a.lines, 1 << a.lane_bits);
   int64_t blocks = a.line_blocks * a.segments * fl_ceil_div(a.taps[0], band);

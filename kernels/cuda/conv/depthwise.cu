@@ -285,17 +285,24 @@ __global__ void __launch_bounds__(DEPTHWISE, LAST ? 3 : 4)
 
 /* --- gradients of weights --- */
 
+/* Rows of dy that a thread has at once: a row of x meets both, in taps that
+ * follow each other. (`height`: one, if rows have a stride and columns none.)
+ */
+template <int T, int KY> struct depthwise_rows {
+  static constexpr int VALUE = T == 1 && KY > 1 ? 2 : 1;
+};
+
 /* The places of a row of dy that a thread has; zeros beside it. */
 template <int D, int LAST, int N, int OW, int V>
 void depthwise_slopes(float (&to)[OW][V], const FL_S(D) * from, int col,
-                      const depthwise_args &a) {
+                      bool there, const depthwise_args &a) {
   typedef FL_S(D) E;
   if constexpr (LAST || N == 1 || OW % N != 0) {
 #pragma unroll
     for (int j = 0; j < OW; j++) {
       int p = col + j * a.every[1];
       depthwise_bits_of<E, V> v =
-          depthwise_read<E, V>(from + p * a.y_col, p < a.size[1]);
+          depthwise_read<E, V>(from + p * a.y_col, there && p < a.size[1]);
 #pragma unroll
       for (int k = 0; k < V; k++)
         to[j][k] = depthwise_float<D, V>(v, k);
@@ -304,7 +311,7 @@ void depthwise_slopes(float (&to)[OW][V], const FL_S(D) * from, int col,
 #pragma unroll
     for (int j = 0; j < OW; j += N) {
       depthwise_bits_of<E, N> v =
-          depthwise_read<E, N>(from + col + j, col + j < a.size[1]);
+          depthwise_read<E, N>(from + col + j, there && col + j < a.size[1]);
 #pragma unroll
       for (int e = 0; e < N; e++)
         to[j + e][0] = depthwise_float<D, N>(v, e);
@@ -356,6 +363,7 @@ __global__ void __launch_bounds__(DEPTHWISE)
     taps(const __grid_constant__ depthwise_args a) {
   typedef FL_S(D) E;
   constexpr int V = LAST ? N : 1, COUNT = (OW - 1) * T + S;
+  constexpr int ROWS = depthwise_rows<T, KY>::VALUE;
   extern __shared__ __align__(16) float sums[];
   int lanes = 1 << a.lane_bits, spots = DEPTHWISE >> a.lane_bits;
   int lane = LAST ? threadIdx.x & (lanes - 1) : threadIdx.x / spots;
@@ -377,11 +385,17 @@ __global__ void __launch_bounds__(DEPTHWISE)
   for (int64_t n = split * each + spot; line < a.lines && n < end; n += spots) {
     int64_t q = conv_divide(n, a.by_strips);
     int64_t image = conv_divide(q, a.by_rows);
-    int row = (int)(q - image * a.size[0]);
+    int tile = (int)(q - image * a.by_rows.by);
+    int row = a.height == 1 ? tile : depthwise_start<ROWS>(tile, a.every[0]);
     int col = depthwise_start<OW>((int)(n - q * a.strips), a.every[1]);
-    const E *from = dy + image * a.y_image + row * a.y_row;
-    float slope[OW][V];
-    depthwise_slopes<D, LAST, N, OW, V>(slope, from, col, a);
+    float slope[ROWS][OW][V];
+#pragma unroll
+    for (int h = 0; h < ROWS; h++) {
+      int at = row + h * a.every[0];
+      depthwise_slopes<D, LAST, N, OW, V>(
+          slope[h], dy + image * a.y_image + at * a.y_row, col,
+          h < a.height && at < a.size[0], a);
+    }
     int y = row * a.step[0] + a.base[0] + first * a.hop[0];
     int c = col * a.step[1] + a.base[1] + segment * S * a.hop[1];
     const E *plane = x + image * a.x_image;
@@ -389,22 +403,25 @@ __global__ void __launch_bounds__(DEPTHWISE)
     next.place(c, a);
     next.load(plane + y * a.x_row, c, (uint32_t)y < rows, a);
 #pragma unroll
-    for (int u = 0; u < KY; u++) {
+    for (int r = 0; r < KY + ROWS - 1; r++) {
       float in[COUNT][V];
       bool there = (uint32_t)y < rows;
       next.get(in);
       y += a.hop[0];
-      if (u + 1 < KY)
+      if (r + 1 < KY + ROWS - 1)
         next.load(plane + y * a.x_row, c, (uint32_t)y < rows, a);
       if (!there)
         continue;
 #pragma unroll
-      for (int s = 0; s < S; s++)
+      for (int h = 0; h < ROWS; h++)
 #pragma unroll
-        for (int j = 0; j < OW; j++)
+        for (int s = 0; s < S; s++)
 #pragma unroll
-          for (int k = 0; k < V; k++)
-            sum[u][s][k] += in[j * T + s][k] * slope[j][k];
+          for (int j = 0; j < OW; j++)
+#pragma unroll
+            for (int k = 0; k < V; k++)
+              if (r - h >= 0 && r - h < KY)
+                sum[r - h][s][k] += in[j * T + s][k] * slope[h][j][k];
     }
   }
   depthwise_sum<LAST, KY, S, V>(sum, sums, a, line, spot,

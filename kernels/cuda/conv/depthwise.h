@@ -23,6 +23,7 @@ typedef struct depthwise_args {
   int step[2], base[2], hop[2];
   int every[2];  /* places of a thread are so far apart: hop / gcd(step, hop) */
   int stretch;   /* rows: step / gcd(step, hop) */
+  int height;    /* gradient of weights: rows that a thread has at once */
   int strips;    /* of columns, in one row */
   int64_t spots; /* tiles of a line, a thread's; gradient of weights: of all
                     images */
