@@ -87,7 +87,7 @@ for _, device in ipairs(rows.devices) do
       local ok, text = pcall(f)
       assert.is_false(ok)
       assert.matches("compile: memory = [%d.]+ MiB is [%d.]+ %a+ too little: tensors had [%d.]+ MiB"
-        .. " before, and the call needs [%d.]+ MiB, .*; most of it: [%d.]+ MiB by [%l_]+ at "
+        .. " before, and the call needs [%d.]+ MiB, .*; most of it: [%d.]+ [MK]iB by [%l_]+ at "
         .. ".*spec/support/steps.lua:%d+", text)
       for k, p in ipairs(model.parameters) do assert.is_true(p:eq(kept[k]):all():item()) end
       for _, p in ipairs(model.parameters) do p.grad = nil end

@@ -68,6 +68,13 @@ describe("operators behind a product", function()
     assert.same({1, 1}, {stats(one).kernels, stats(both).kernels})
   end)
 
+  it("count the memory of the product in plans with a cap, since a kernel may need it", function()
+    local compiled = flare.compile(function() return F.linear(x, w):tanh() end, {memory = "1GiB"})
+    for _ = 1, 2 do compiled() end
+    local of = flare.compile_stats(compiled)
+    assert.same({1, 2 * 3 * 8 * 32 * 4}, {of.kernels, of.memory})
+  end)
+
   it("are those behind the last of two products", function()
     local gate = randn(32, 16)
     assert.same({4, 2}, {plan(function() return F.silu(x:matmul(w:t())) * x:matmul(gate:t()) end)})

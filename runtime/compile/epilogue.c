@@ -153,7 +153,9 @@ void fli_fuse_lead_finish(fuse *f) {
     if (!x->leader)
       continue;
     int slot = p->operands[(int)x->operands + x->n_in + x->n_out - 1].slot;
-    bool alone = !fli_fuse_stays(f, slot);
+    /* a kernel that runs one after the other needs memory for it, which a cap
+       would not know of */
+    bool alone = !f->c->memory && !fli_fuse_stays(f, slot);
     for (uint32_t k = 0; k < p->n_steps && alone; k++)
       for (int j = fli_fuse_step_operands(f, &p->steps[k]); j-- > 0 && alone;) {
         bool writes;
