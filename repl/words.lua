@@ -49,4 +49,16 @@ function M.read(arguments, texts, numbers)
   return o, folder
 end
 
+--- The model and the tokenizer of a folder; nil and a message.
+-- @param o {device =, dtype =}
+function M.load(folder, o)
+  local flare = require "flare"
+  local model, message = flare.models.load(folder, {device = o.device, dtype = o.dtype})
+  if not model then return nil, message end
+  local tokenizer
+  tokenizer, message = flare.text.load(folder)
+  if not tokenizer then return nil, message end
+  return model, tokenizer
+end
+
 return M

@@ -344,6 +344,26 @@ describe("flare.serve", function()
     refused("json_schema needs a schema", {type = "json_schema"})
   end)
 
+  it("says that a computation has failed, and serves on", function()
+    local features = model.features
+    rawset(model, "features", function() error "no memory left" end)
+    local clients = {send("/v1/completions", {prompt = "low"}),
+                     send("/v1/completions", {prompt = "lo", stream = true})}
+    http.wait(clients, work)
+    rawset(model, "features", nil)
+    assert.equal(features, model.features)
+    local status, body = clients[1]:answer()
+    assert.equal(500, status)
+    assert.equal("server_error", core.json.decode(body).error.type)
+    status, body = clients[2]:answer()
+    assert.equal(200, status)
+    assert.matches('"type":"server_error"', body)
+    assert.matches("no memory left", server.error)
+    for _, client in ipairs(clients) do client:close() end
+    assert.equal(server.engine.pages.count, server.engine.pages:room())
+    assert.equal(200, (ask("/v1/completions", {prompt = "low", max_tokens = 2})))
+  end)
+
   it("embeds texts, as numbers and in base64", function()
     local status, got = ask("/v1/embeddings", {input = {"low", "the"}, model = "small"})
     assert.equal(200, status)
@@ -438,51 +458,5 @@ describe("flare.serve", function()
     local other, message = serve{model = model, tokenizer = tokenizer, port = server:port()}
     assert.is_nil(other)
     assert.matches("127.0.0.1:%d+: Address already in use", message)
-  end)
-end)
-
-describe("flare serve", function()
-  local tree = require "spec.support.tree"
-  local program = tree.build .. "/flare"
-
-  local function says(arguments)
-    return tree.output(("'%s' serve %s 2>&1; echo status=$?"):format(program, arguments))
-  end
-
-  it("explains its options", function()
-    assert.matches("^usage: flare serve FOLDER .*status=0\n$", says "--help")
-    assert.matches("^flare serve: the folder of a model is missing\nusage: .*status=1\n$", says "")
-    assert.matches("unknown option %-%-prot %(did you mean %-%-port%?%)", says "x --prot 3")
-    assert.matches("%-%-port needs a number", says "x --port many")
-    assert.matches("^flare serve: [^\n]*/nowhere/config.json[^\n]*\nstatus=1\n$",
-                   says "/nowhere --port 0")
-  end)
-
-  it("serves a folder until a signal ends it", function()
-    local folder = os.tmpname()
-    os.remove(folder)
-    assert(model:save(folder))
-    local i = 0
-    local trained = flare.text.train_bpe(function()
-      i = i + 1
-      return ({"low lower"})[i]
-    end, {vocab = 260})
-    assert(trained:save(folder .. "/tokenizer.json"))
-    local handle = assert(io.popen(("echo $$; exec '%s' serve '%s' --port 0 --name tiny "
-      .. "--memory 1MB 2>&1"):format(program, folder)))
-    local pid, line = handle:read "l", handle:read "l"
-    local port = line:match "^tiny at http://127%.0%.0%.1:(%d+), cache for %d+ tokens$"
-    assert(port, line)
-    local client = http.open(math.tointeger(tonumber(port)), {path = "/v1/completions",
-      body = '{"prompt": "low", "max_tokens": 4, "ignore_eos": true}'})
-    local status, body = http.wait({client}, function() core.net.poll({client.fd}, {}, 100) end)
-    assert.equal(200, status)
-    assert.equal(4, core.json.decode(body).usage.completion_tokens)
-    client:close()
-    os.execute("kill -TERM " .. pid)
-    assert.equal("", handle:read "a")
-    assert.truthy(handle:close())
-    for _, file in ipairs(core.file.list(folder)) do os.remove(folder .. "/" .. file) end
-    os.remove(folder)
   end)
 end)

@@ -53,11 +53,7 @@ return function(arguments)
   if (o.text == nil) == (o.choices == nil) then
     return fail("one of --text and --choices is needed\n%s", usage)
   end
-  local flare = require "flare"
-  local model, message = flare.models.load(folder, {device = o.device, dtype = o.dtype})
-  if not model then return fail("%s", message) end
-  local tokenizer
-  tokenizer, message = flare.text.load(folder)
-  if not tokenizer then return fail("%s", message) end
-  return (o.text and run_text or run_choices)(flare, model, tokenizer, o)
+  local model, tokenizer = words.load(folder, o)
+  if not model then return fail("%s", tokenizer) end
+  return (o.text and run_text or run_choices)(require "flare", model, tokenizer, o)
 end

@@ -44,16 +44,11 @@ return function(arguments)
   end
   local o, folder = words.read(arguments, texts, numbers)
   if not o then return fail("%s\n%s", folder, usage) end
-  local flare = require "flare"
-  local model, message = flare.models.load(folder, {device = o.device, dtype = o.dtype})
-  if not model then return fail("%s", message) end
-  local tokenizer
-  tokenizer, message = flare.text.load(folder)
-  if not tokenizer then return fail("%s", message) end
+  local model, tokenizer = words.load(folder, o)
+  if not model then return fail("%s", tokenizer) end
   local name = o.name or folder:gsub("/+$", ""):match "[^/]+$" or "model"
   local key = os.getenv "FLARE_API_KEY"
-  local server
-  server, message = require "flare.serve"{model = model, tokenizer = tokenizer, name = name,
+  local server, message = require "flare.serve"{model = model, tokenizer = tokenizer, name = name,
     host = o.host, port = o.port, memory = o.memory or "1GiB", batch = o.batch, queue = o.queue,
     chunk = o.chunk, key = key ~= "" and key or nil}
   if not server then return fail("%s", message) end

@@ -193,19 +193,12 @@ end
 
 ---------------------------------------------------------------- choosing tokens
 
-local function ends_with(ids, sequence)
-  for k = 1, #sequence do
-    if ids[#ids - #sequence + k] ~= sequence[k] then return false end
-  end
-  return true
-end
-
 -- Why a text ends after this token, or nil.
 local function reason_of(answer, id)
   local o = answer.request
   if o.set[id] then return "stop" end
   for _, sequence in ipairs(o.sequences) do
-    if ends_with(answer.ids, sequence) then return "stop" end
+    if request.ends_with(answer.ids, sequence) then return "stop" end
   end
   if answer.matcher and not answer.matcher:push(id) then return "stop" end
   if #answer.ids >= o.max_tokens then return "length" end

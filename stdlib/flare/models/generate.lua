@@ -15,14 +15,6 @@ local M = {}
 
 local WHERE = "generate"
 
-local function ends_with(ids, sequence)
-  if #ids < #sequence then return false end
-  for k = 1, #sequence do
-    if ids[#ids - #sequence + k] ~= sequence[k] then return false end
-  end
-  return true
-end
-
 -- What the texts continue: the model's encoder reads the inputs, and texts that were not given
 -- begin with the start token.
 local function encode(model, o)
@@ -144,7 +136,7 @@ function Run:note(b, id, logp, top)
   if top then out.top[#ids] = top end
   if self.set[id] then out.reason = "stop" end
   for _, sequence in ipairs(self.sequences) do
-    if ends_with(ids, sequence) then out.reason = "stop" end
+    if request.ends_with(ids, sequence) then out.reason = "stop" end
   end
   if self.matchers and not self.matchers[b]:push(id) then out.reason = "stop" end
   if #ids == o.max_tokens and not out.reason then out.reason = "length" end
@@ -225,7 +217,7 @@ local function search(run, texts)
   end
   local function ends(ids)
     local over = run.set[ids[#ids]] or false
-    for _, sequence in ipairs(run.sequences) do over = over or ends_with(ids, sequence) end
+    for _, sequence in ipairs(run.sequences) do over = over or request.ends_with(ids, sequence) end
     return over
   end
   run.out = require("flare.models.beams").search(

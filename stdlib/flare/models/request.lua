@@ -112,6 +112,15 @@ local function take_prompt(o)
   end
 end
 
+--- Whether a list of ids ends with another.
+function M.ends_with(ids, sequence)
+  if #ids < #sequence then return false end
+  for k = 1, #sequence do
+    if ids[#ids - #sequence + k] ~= sequence[k] then return false end
+  end
+  return true
+end
+
 --- The options of a call, checked and with defaults.
 function M.options(model, given)
   local none = options.none
