@@ -90,6 +90,36 @@ describe("kernels of a plan on a GPU that computes nothing", function()
     assert.equal("3\t0\tnil\n", beside("", "stats().planned > 0"))
   end)
 
+  it("are all there when the plan first runs, those of lists too", function()
+    local said, status = fakes.run(place, ("FLARE_COMPILE=on FLARE_CACHE=off FAKE_COMPILED='%s'")
+      :format(place .. "/names"), [[
+      local flare = require "flare"
+      local net = flare.nn.Sequential()
+      for _ = 1, 4 do net:append(flare.nn.Linear(32, 32)):append(flare.nn.Tanh()) end
+      net:to "cuda"
+      local x = flare.randn({8, 32}, {device = "cuda"})
+      local step = flare.compile(function()
+        for _, p in ipairs(net:parameters()) do p.grad = nil end
+        flare.autocast("bf16", function()
+          (net(x):to "f32"):square():mean():backward()
+        end)
+      end)
+      local function names()
+        local n = 0
+        for _ in io.lines(os.getenv "FAKE_COMPILED") do n = n + 1 end
+        return n
+      end
+      for turn = 1, 5000 do
+        local before = names()
+        step()
+        if flare.compile_stats(step).planned > 0 then return print(names() - before) end
+        os.execute "sleep 0.01"
+      end
+    ]])
+    assert.equal(0, status, said)
+    assert.equal("0\n", said)
+  end)
+
   it("that cannot be compiled leave the function without a plan", function()
     local said = beside("fail", "stats().failure")
     assert.matches("^0\t0\tcompiling tile: ", said)

@@ -259,7 +259,7 @@ static fl_status run_map(plan *p, const char *text) {
   spec.text = text;
   spec.soon = true;
   flc_grid g = {.x = (unsigned)blocks, .block = EXPR_THREADS};
-  return p->l->probe ? flc_run_soon(p->l, &spec) : FLC_RUN(p->l, spec, g, *a);
+  return FLC_RUN(p->l, spec, g, *a);
 }
 
 /* Threads for a result, and segments where there are few results. */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIST_MOST 96 /* copies of a launch */
 /* Bytes: a longer copy takes longer than its launch, and reads what is still in
  * the L2 cache where it stands. */
 #define COPY_MOST ((int64_t)1 << 20)
@@ -157,7 +156,7 @@ static int batch_list(const batching *b, uint32_t from, uint32_t *list) {
   const batch_copy *seed = &b->copies[b->order[from]];
   int64_t early = 0;
   int n = 0;
-  for (uint32_t k = from; k < b->n && n < LIST_MOST; k++) {
+  for (uint32_t k = from; k < b->n && n < FLI_LIST_MOST; k++) {
     const batch_copy *c = &b->copies[b->order[k]];
     int64_t more = seed->last < c->step ? c->early : 0;
     if (c->taken || c->first > seed->last || c->list != seed->list ||
@@ -258,7 +257,7 @@ static void batch_merge(batching *b, const batch_made *made, fli_step *to) {
 
 static fl_status batch_all(batching *b) {
   fuse *f = b->f;
-  uint32_t list[LIST_MOST];
+  uint32_t list[FLI_LIST_MOST];
   batch_made *made = fli_malloc(f->rt, b->n * sizeof *made + 1);
   fli_step *to = fli_malloc(f->rt, (f->p->n_steps + 1) * sizeof *to);
   fl_status s = made && to ? batch_room(b) : FL_ENOMEM;
@@ -307,7 +306,7 @@ fl_status fli_fuse_batch(fuse *f) {
 
 /* Kernels of lists take all that they write, then all that they read. */
 fl_status fli_plan_list(fli_window *w, const fli_plan *p, const fli_step *x) {
-  fl_view views[2 * LIST_MOST];
+  fl_view views[2 * FLI_LIST_MOST];
   const fli_fused_operand *o = p->operands + x->operands;
   const fl_meta *metas[2] = {&o[x->n_in].meta, &o[x->n_in + 1].meta};
   for (int k = 0; k < x->n_in; k++) {

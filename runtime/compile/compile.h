@@ -133,6 +133,7 @@ void fli_plan_free(fli_plan *p);
 fl_status fli_plan_run(fli_window *w, const fli_plan *p);
 /* The view of an operand of a kernel of the plan; its storage has memory. */
 void fli_plan_view(const fli_window *w, const fli_fused_operand *o, fl_view *v);
+#define FLI_LIST_MOST 96 /* copies of a launch */
 /* Runs a step that is a launch of a list (batch.c). */
 fl_status fli_plan_list(fli_window *w, const fli_plan *p, const fli_step *x);
 /* Builds the steps of p, which was made for windows like w (fuse.c). */

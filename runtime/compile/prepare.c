@@ -77,6 +77,34 @@ static fl_status prepare_step(const fli_plan *p, const fli_window *w,
   return b->prepare(b, x->op->kernel[w->device >> 8], &l, ready);
 }
 
+static void *no_scratch(fl_scratch *s, size_t bytes) {
+  (void)s, (void)bytes;
+  return NULL;
+}
+
+/* One that needs scratch memory is made when it is launched. */
+static void prepare_list(const fli_plan *p, const fli_window *w,
+                         const fli_step *x, bool *ready) {
+  fl_view v[2 * FLI_LIST_MOST];
+  fl_backend *b = fli_backend(w->rt, w->device);
+  const fli_fused_operand *o = &p->operands[x->operands];
+  fl_scratch none = {.get = no_scratch};
+  for (int k = 0; k < x->n_in; k++) {
+    prepare_view(x, &o[x->n_in + k], &v[k]);
+    prepare_view(x, &o[k], &v[x->n_in + k]);
+  }
+  fl_launch l = {.op = x->op->info.name,
+                 .n_in = 2 * x->n_in,
+                 .in = v,
+                 .attrs = &x->op->defaults,
+                 .scratch = &none,
+                 .device = w->device & 255,
+                 .stream = fli_stream(w->rt, w->device),
+                 .probe = true};
+  if (b->prepare(b, x->op->kernel[w->device >> 8], &l, ready))
+    *ready = true;
+}
+
 fl_status fli_plan_prepare(fli_plan *p, const fli_window *w) {
   bool all = true;
   if (!fli_backend(w->rt, w->device)->prepare) {
@@ -90,6 +118,8 @@ fl_status fli_plan_prepare(fli_plan *p, const fli_window *w) {
       FLI_TRY(fli_loop_prepare(x->loop, &ready));
     else if (x->leader)
       FLI_TRY(prepare_epilogue(p, w, x, &ready));
+    else if (x->list)
+      prepare_list(p, w, x, &ready);
     else if (x->tile || (x->op && x->op->program))
       FLI_TRY(prepare_step(p, w, x, &ready));
     all = all && ready;

@@ -24,6 +24,8 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
                   const void *args, size_t bytes) {
   flc_device *d = l->stream->device;
   flc_function *f;
+  if (l->probe)
+    return flc_run_soon(l, spec);
   if (!flc_fits(&d->chip, g.shared))
     return fli_fail(
         FL_EDEVICE,
