@@ -174,6 +174,7 @@ static int compiled_stats(lua_State *L) {
 /* The tensors of the table at i. */
 static int tensors_at(lua_State *L, int i, fl_tensor **list) {
   int n = 0;
+  luaL_checktype(L, i, LUA_TTABLE);
   for (; n < PURE_MOST && lua_rawgeti(L, i, n + 1) != LUA_TNIL; n++) {
     fll_tensor *h = fll_test(L, -1);
     list[n] = h ? h->t : NULL;
@@ -192,6 +193,7 @@ static int pure_note(lua_State *L) {
   fl_compiled_call c = {.in = in, .out = out, .lives = lives};
   c.n_in = tensors_at(L, 2, in);
   c.n_out = tensors_at(L, 3, out);
+  luaL_checktype(L, 4, LUA_TTABLE);
   for (;
        c.n_lives < PURE_MOST && lua_rawgeti(L, 4, c.n_lives + 1) == LUA_TNUMBER;
        lua_pop(L, 1))
