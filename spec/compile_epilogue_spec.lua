@@ -56,6 +56,19 @@ describe("operators behind a product", function()
     end)})
   end)
 
+  it("of a library are not left for a sum of the result", function()
+    local dy, down, pre = randn(24, 16), randn(16, 32), randn(24, 32)
+    for kernels, row in pairs{["matmul+gelu_backward"] = "gelu_backward",
+                              ["silu_backward+sum"] = "silu_backward"} do
+      local function f()
+        local d = core.ops[row](dy:matmul(down), pre)
+        return d, d:sum(1)
+      end
+      assert.same({3, 2}, {plan(f)})
+      assert.truthy(tostring(flare.explain(f)):find(kernels, 1, true))
+    end
+  end)
+
   it("leave the product without memory if nothing else reads it", function()
     local function one() return F.linear(x, w):tanh() end
     local function both()

@@ -5,6 +5,7 @@
 #include "rows.h"
 
 #define SUMMED_LEAST 8 /* elements for each sum */
+#define SCALE        1 /* which input of a row with FL_SCALES is the number */
 
 static uint32_t dims_along(const fli_nest *nest, const fl_form *at) {
   uint32_t dims = 0;
@@ -44,7 +45,7 @@ static bool sum_source(fuse *f, fuse_group *g, fl_value v, bool build,
            fl_dtype_size(x.dtype) >= 4;
   }
   const fl_op *op = &f->rt->ops[x.op];
-  bool scaled = fli_row_facts_of(op)->scales && fli_is_number(x.in[1]);
+  bool scaled = fli_row_facts_of(op)->scales && fli_is_number(x.in[SCALE]);
   if ((fli_row_copies(op, x.n_in) != 0 && !scaled) ||
       fl_dtype_kind(x.dtype) != FL_KIND_FLOAT ||
       !sum_source(f, g, x.in[0], build, source, round) ||
@@ -54,7 +55,7 @@ static bool sum_source(fuse *f, fuse_group *g, fl_value v, bool build,
     *round = x.dtype;
   if (!scaled || !build)
     return true;
-  fl_value in[2] = {*source, x.in[1]};
+  fl_value in[2] = {*source, x.in[SCALE]};
   f->status = fli_graph_apply(&g->graph, x.op, NULL, 2, in, source);
   return f->status == FL_OK && source->dtype == FLI_NODE;
 }

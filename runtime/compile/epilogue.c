@@ -91,6 +91,21 @@ int fli_fuse_leader(const fuse *f, uint32_t s) {
   return best;
 }
 
+bool fli_fuse_in_product(const fuse *f, const fuse_group *g) {
+  if (!f->epilogues || f->c->exact || f->w->device == 0 || g->n != 1 ||
+      !fli_row_in_product(f->entries[g->entry[0]].op))
+    return false;
+  for (int i = 0; i < g->n_leaves; i++) {
+    const fuse_leaf *x = &g->leaves[i];
+    uint32_t def = x->kind == FL_LEAF_LOAD && x->mask < 0 && x->slot >= 0
+                       ? fli_fuse_before(f, x->slot, x->time)
+                       : FUSE_NONE;
+    if (def != FUSE_NONE && fli_row_epilogue(f->entries[f->entry_of[def]].op))
+      return true;
+  }
+  return false;
+}
+
 /* --- a step of both --- */
 
 static void operand_of(const fli_arg *a, fli_fused_operand *o) {

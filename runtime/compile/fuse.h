@@ -287,6 +287,9 @@ fl_status fli_fuse_emit(fuse *f);
 /* The step whose result step s could compute with in the kernel of that step,
  * if it ran right before s; -1: there is none. */
 int fli_fuse_leader(const fuse *f, uint32_t s);
+/* Whether the group is one launch that a library may run in the kernel of a
+ * product that it reads, which is faster than to have sums of it in a tile. */
+bool fli_fuse_in_product(const fuse *f, const fuse_group *g);
 /* Makes one step of that of the leader, the launch `origin` of the window,
  * which is the last but a few, and x, an expression whose input `result` is its
  * result. */

@@ -457,6 +457,9 @@ static bool turned_read(const joining *j, const fl_value *y) {
 
 /* Whether the launch fits into the group, with results y; sets j->apart. */
 static bool join_fits(joining *j, uint32_t *also, fl_value *y) {
+  j->apart = FLI_APART_ROWS;
+  if (fli_fuse_part(j->f, j->e)->reduced && fli_fuse_in_product(j->f, j->g))
+    return false;
   j->apart = FLI_APART_LOOPS;
   if (!loops_fit(j)) {
     if (j->g->tall)

@@ -154,6 +154,15 @@ bool fli_row_epilogue(const fl_op *op) {
   return epilogues[op->id < FLI_OPS ? op->id : FLI_OPS];
 }
 
+static const bool in_products[FLI_OPS + 1] = {
+#define FL_IN_PRODUCT(name) [FLI_OP_##name] = true,
+#include "../ops.def"
+};
+
+bool fli_row_in_product(const fl_op *op) {
+  return in_products[op->id < FLI_OPS ? op->id : FLI_OPS];
+}
+
 /* --- lists --- */
 
 static const int lists[FLI_OPS + 1] = {

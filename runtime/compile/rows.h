@@ -61,6 +61,8 @@ bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
 
 /* Whether kernels of the row may apply an expression to the first result. */
 bool fli_row_epilogue(const fl_op *op);
+/* Whether libraries apply the row to the result of a product in its kernel. */
+bool fli_row_in_product(const fl_op *op);
 
 /* The number of the input whose values the row copies, with so many inputs; -1:
  * it computes new ones. A kernel that overwrites its result does not read it.
