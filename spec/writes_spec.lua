@@ -4,7 +4,7 @@ local flare = require "flare"
 local rows = require "spec.support.rows"
 
 local families = {"attention", "complex", "conv", "elementwise", "fft", "index", "linalg", "math",
-  "norm", "optim", "random", "reduce", "shape", "space", "statistics"}
+  "norm", "optim", "quantized", "random", "reduce", "shape", "space", "statistics"}
 
 local function bits(x) return x:contiguous():clone() end
 

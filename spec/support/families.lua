@@ -3,6 +3,7 @@ return {
   "elementwise",
   "shape",
   "reduce",
+  "quantized",
   "math",
   "statistics",
   "norm",

@@ -37,6 +37,7 @@ local examples = {
   conv_transpose = "flare.randn(1, 4, 6, 6), flare.randn(4, 3, 3, 3)",
   conv_weight_grad = "flare.randn(1, 4, 6, 6), flare.randn(1, 3, 8, 8), {shape = {4, 3, 3, 3}}",
   cross_entropy = "flare.randn(2, 3), flare.tensor({1, 3}, {dtype = \"i64\"})",
+  dequantize = "flare.randint(0, 255, {4, 8}, {dtype = \"u8\"}), flare.rand(4, 2)",
   dft = "flare.randn(8, 2)",
   diff = "flare.tensor{1, 4, 9}",
   embedding = "flare.randn(10, 4), flare.tensor({1, 3}, {dtype = \"i64\"})",
@@ -114,6 +115,8 @@ local examples = {
   pow = "flare.randn(2, 3), 2",
   put = "flare.zeros(2, 3), flare.tensor({1, 6}, {dtype = \"i64\"}), flare.ones(2)",
   quantile = "flare.randn(2, 3), 0.5, 2",
+  quantized_linear = "flare.randn(2, 16), flare.randint(0, 255, {4, 8}, {dtype = \"u8\"}), "
+    .. "flare.rand(4, 2)",
   randint = "1, 10, {2, 3}",
   randperm = "5",
   real = "flare.complex(flare.randn(3), flare.randn(3))",

@@ -1,0 +1,2 @@
+-- Quantised weights.
+require "spec.support.declare"("quantized", describe, it)
