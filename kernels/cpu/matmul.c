@@ -5,6 +5,7 @@
 #include "../../runtime/math/math.h"
 #include "gemm.h"
 #include "matmul.h"
+#include "narrow.h"
 
 /* Multiply-adds from which one matrix of a batch is worth all threads. */
 #define LARGE (4 << 20)
@@ -344,23 +345,54 @@ static fl_status take_rows(const fl_launch *l, const fl_view *v, fl_dtype dtype,
   return m->data ? FL_OK : FL_ENOMEM;
 }
 
+/* A few rows of x with a weight of 16 bits, which is read as it is stored;
+ * false if this is another product. */
+static bool linear_narrow(const fl_launch *l, linear_map *g, fl_status *s) {
+  const fl_view *x = &l->in[FL_IN_linear_x],
+                *weight = &l->in[FL_IN_linear_weight];
+  fl_cpu_narrow w = {.dtype = weight->dtype,
+                     .n = weight->shape[0],
+                     .k = weight->shape[1],
+                     .weight = weight->data};
+  int64_t m = fl_view_numel(&l->out[0]) / w.n;
+  if ((w.dtype != FL_F16 && w.dtype != FL_BF16) || !fl_contiguous(weight) ||
+      fl_cpu_wide(l->out[0].dtype) != FL_F32 || !FL_CPU(narrow_takes)(&w, m))
+    return false;
+  const float *rows = FL_CPU(input)(l, x, FL_F32);
+  *s = rows ? FL_CPU(narrow)(l, &w, m, rows, g->pre) : FL_ENOMEM;
+  if (*s == FL_OK && (g->bias || g->act != FL_ACT_NONE))
+    FL_CPU(matmul_f32).finish_block(g, 0, m, 0, w.n);
+  return true;
+}
+
+static fl_status linear_finish(const fl_launch *l, fl_dtype dtype,
+                               const linear_map *g) {
+  FL_CPU(finish)(l, &l->out[0], dtype, g->y);
+  if (g->pre != g->y)
+    FL_CPU(finish)(l, &l->out[FL_OUT_linear_pre], dtype, g->pre);
+  return FL_OK;
+}
+
 FL_KERNEL(linear) {
   const fl_view *out = &l->out[0], *bias = &l->in[FL_IN_linear_bias];
   fl_dtype dtype = fl_cpu_wide(out->dtype);
   bool keeps = fl_view_numel(&l->out[FL_OUT_linear_pre]) > 0;
   linear_map g = {.act = (fl_cpu_act)l->attrs->v[FL_ATTR_linear_act].i};
   matrices x, w;
+  fl_status s;
   if (fl_view_numel(out) == 0)
     return FL_OK;
-  if (take_rows(l, &l->in[FL_IN_linear_x], dtype, &x) != FL_OK ||
-      matmul_take(l, &l->in[FL_IN_linear_weight], dtype, &w) != FL_OK)
-    return FL_ENOMEM;
-  g.n = w.rows;
+  g.n = out->shape[out->ndim - 1];
   if (bias->data && !(g.bias = FL_CPU(input)(l, bias, dtype)))
     return FL_ENOMEM;
   g.y = FL_CPU(output)(l, out, dtype);
   g.pre = keeps ? FL_CPU(output)(l, &l->out[FL_OUT_linear_pre], dtype) : g.y;
   if (!g.y || !g.pre)
+    return FL_ENOMEM;
+  if (linear_narrow(l, &g, &s))
+    return s == FL_OK ? linear_finish(l, dtype, &g) : s;
+  if (take_rows(l, &l->in[FL_IN_linear_x], dtype, &x) != FL_OK ||
+      matmul_take(l, &l->in[FL_IN_linear_weight], dtype, &w) != FL_OK)
     return FL_ENOMEM;
   fl_cpu_product p = {
       .ta = x.turned,
@@ -379,11 +411,6 @@ FL_KERNEL(linear) {
                   : FL_OF_FLOAT(matmul, dtype)->finish_block,
       .context = &g,
   };
-  fl_status s = FL_CPU(product)(l, dtype, &p);
-  if (s != FL_OK)
-    return s;
-  FL_CPU(finish)(l, out, dtype, g.y);
-  if (keeps)
-    FL_CPU(finish)(l, &l->out[FL_OUT_linear_pre], dtype, g.pre);
-  return FL_OK;
+  s = FL_CPU(product)(l, dtype, &p);
+  return s == FL_OK ? linear_finish(l, dtype, &g) : s;
 }

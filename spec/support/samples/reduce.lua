@@ -183,7 +183,9 @@ S.linear = {
   {x = f{0, 3}, weight = g{2, 3}, bias = g{2}}, {x = f{2, 0}, weight = g{2, 0}, bias = g{2}},
   {x = f{33, 40}, weight = g{21, 40}, bias = g{21}, act = "gelu", _grad = false,
     _dtypes = "f64 f32 bf16"},
-  {x = f{1, 260}, weight = g{35, 260}, bias = g{35}, _grad = false, _dtypes = "f64 f32"},
+  {x = f{1, 260}, weight = g{35, 260}, bias = g{35}, _grad = false, _dtypes = "f64 f32 f16 bf16"},
+  {x = f{6, 70}, weight = g{9, 70}, bias = g{9}, act = "silu", _grad = false,
+    _dtypes = "f16 bf16"}, -- weights of 16 bits with a few rows
   {x = f{2, 3}, weight = g{4, 3}, bias = g{4}, act = "gelu", _all = true},
   {x = f{}, weight = g{2, 3}, _refused = "does not fit"},
   {x = f{2, 3}, weight = g{3, 2}, _refused = "does not fit"},
