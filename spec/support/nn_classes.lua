@@ -28,6 +28,7 @@ local function of(name, args, x, y, more)
 end
 
 of("Linear", {3, 4}, {{2, 3}}, {2, 4})
+of("QuantizedLinear", {8, 4, {group = 4, scales = "f32"}}, {{2, 8}}, {2, 4})
 of("Bilinear", {3, 2, 4}, {{2, 3}, {2, 2}}, {2, 4})
 of("Identity", {}, {{2, 3}}, {2, 3})
 of("Flatten", {}, {{2, 3, 4}}, {2, 12}, {vmap = "flattens from dim 2 on, which is the second here"})

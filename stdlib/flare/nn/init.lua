@@ -11,7 +11,7 @@ local files = {
   Sequential = "containers", ModuleList = "containers", ModuleDict = "containers",
   Identity = "identity", Flatten = "flatten",
   Linear = "linear", Bilinear = "bilinear", Embedding = "embedding",
-  EmbeddingBag = "embedding_bag",
+  EmbeddingBag = "embedding_bag", QuantizedLinear = "quantized_linear",
   Conv1d = "conv", Conv2d = "conv", Conv3d = "conv",
   ConvTranspose1d = "conv_transpose", ConvTranspose2d = "conv_transpose",
   ConvTranspose3d = "conv_transpose",

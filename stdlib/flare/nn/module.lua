@@ -231,6 +231,14 @@ function Module:backward(x, dy, y)
   return table.unpack(out, 1, #inputs)
 end
 
+--- Gives the fully connected layers inside weights of 4 or 8 bits, for computing and for tuning
+-- beside them; `flare.quantize` describes the options.
+-- @param opts {bits = 4, group = 64, method = "rtn", "gptq" or "awq", data =, skip = {"lm_head"}}
+-- @return the module, and a report of the error of each layer
+function Module:quantize(opts)
+  return require("flare.quantize").quantize(self, opts)
+end
+
 --- The number of elements of all parameters.
 function Module:count()
   local n = 0
