@@ -85,6 +85,10 @@ function M.load(folder, opts)
   local model
   model, message = build(folder, class, config, weights)
   if not model then return nil, message end
+  if type(config.quantization_config) == "table" then
+    weights, message = require("flare.models.quantized").open(folder, model, config, weights)
+    if not weights then return nil, message end
+  end
   local ok
   o.device = o.device or core.zeros(0).device
   ok, message = require("flare.models.weights").fill(model, weights, o)

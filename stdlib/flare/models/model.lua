@@ -79,7 +79,12 @@ function Model:save(folder, opts)
   if not ok then return nil, message end
   local cls = getmetatable(self)
   local config = configs.published(cls, self.config, self:dtype())
-  ok, message = save_weights(folder, require("flare.models.weights").published(self), most)
+  local tensors = require("flare.models.weights").published(self)
+  if ok then
+    config.quantization_config, message = require("flare.models.quantized").publish(self, tensors)
+    ok = not message
+  end
+  if ok then ok, message = save_weights(folder, tensors, most) end
   if ok then
     ok, message = core.file.write_atomic(folder .. "/config.json", core.json.encode(config))
   end
