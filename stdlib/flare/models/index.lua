@@ -19,4 +19,6 @@ return {
   ResNetForImageClassification = "resnet", ResNetModel = "resnet",
   ViTForImageClassification = "vit", ViTModel = "vit",
   WhisperForConditionalGeneration = "whisper",
+
+  lora = "lora",
 }
