@@ -27,6 +27,14 @@ static void prepare_view(const fli_step *x, const fli_fused_operand *o,
   }
 }
 
+/* The row of a launch, which may be one that is repeated: those become entries
+ * of the window when the plan runs. */
+static const fl_op *row_of(const fli_plan *p, const fli_window *w, uint32_t e) {
+  while (e >= w->n)
+    e = p->repeats[e - w->n].entry;
+  return w->entries[e].op;
+}
+
 /* Of a step with a leader: the operands of the expression, behind a result of
  * the leader that lies as the expression reads it. */
 static fl_status prepare_epilogue(const fli_plan *p, const fli_window *w,
@@ -48,7 +56,7 @@ static fl_status prepare_epilogue(const fli_plan *p, const fli_window *w,
                  .in = v,
                  .out = v + f->n_in,
                  .program = f,
-                 .row = w->entries[x->leader - 1].op->kernel[w->device >> 8],
+                 .row = row_of(p, w, x->leader - 1)->kernel[w->device >> 8],
                  .row_out = 1,
                  .row_result = x->result,
                  .device = w->device & 255,

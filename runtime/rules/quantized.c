@@ -79,6 +79,25 @@ void fli_cost_quantized_linear(const fli_infer *c, double *flops,
 
 /* --- as expressions --- */
 
+/* Whether the operands fit: where a device has no kernel of the row, its shape
+ * rule has not run. */
+static bool operands_fit(fli_composing *g) {
+  const fl_meta *in[FL_MAX_PARAMS] = {NULL};
+  fl_meta out[FL_MAX_OUT];
+  fl_attrs attrs = *g->attrs;
+  fli_infer c = {.op = g->op,
+                 .n_in = g->n_in,
+                 .n_out = 1,
+                 .in = in,
+                 .out = out,
+                 .attrs = &attrs};
+  for (int k = 0; k < g->n_in; k++)
+    in[k] = fli_nothing(g->in[k]) ? NULL : fli_meta(g->in[k]);
+  if (!g->e.status)
+    g->e.status = g->op->shape(&c);
+  return g->e.status == FL_OK;
+}
+
 /* The integers of a weight, (outputs, inputs), as floats. */
 static fl_value integers_of(fli_composing *g, fl_value w, fl_dtype d) {
   const fl_meta *m = fli_meta(w);
@@ -113,6 +132,8 @@ static fl_value numbers_of(fli_composing *g, fl_value w, fl_value scales,
 }
 
 void fli_compose_dequantize(fli_composing *g) {
+  if (!operands_fit(g))
+    return;
   g->out[0] =
       numbers_of(g, g->in[FL_IN_dequantize_weight],
                  g->in[FL_IN_dequantize_scales], g->in[FL_IN_dequantize_zeros],
@@ -128,14 +149,15 @@ void fli_grad_dequantize(fli_grad *g) {
 void fli_compose_quantized_linear(fli_composing *g) {
   fl_value x = g->in[FL_IN_quantized_linear_x],
            bias = g->in[FL_IN_quantized_linear_bias];
-  if (g->e.status)
+  if (!operands_fit(g))
     return;
   fl_dtype d = fli_meta(x)->dtype;
   fl_value w = numbers_of(g, g->in[FL_IN_quantized_linear_weight],
                           g->in[FL_IN_quantized_linear_scales],
                           g->in[FL_IN_quantized_linear_zeros], d);
-  fl_value y = RUN(linear, x, w, fli_none());
-  g->out[0] = fli_nothing(bias) ? y : CAST(ADD(y, bias), d);
+  if (!fli_nothing(bias))
+    bias = CAST(bias, d);
+  g->out[0] = RUN(linear, x, w, bias);
 }
 
 /* Towards x and bias by rows that have kernels, which is what tuning beside

@@ -129,6 +129,7 @@ M.factor = {
 -- or summed in f32 (f64) and rounded once.
 M.rounded = {
   addmm = 2, kl_div = 1, cross = 8, conv_transpose = 2, attention = 1,
+  quantized_linear = 4,
 }
 M.summed = {
   matmul = 4, linear = 4, lstm = 4, lstm_backward = 8, gru = 4, gru_backward = 8,

@@ -164,9 +164,8 @@ local function place(entry, sizes, bits)
             zeros = core.zeros(sizes.outputs, sizes.groups, {dtype = dtype}),
             order = sizes.ordered and core.zeros(sizes.inputs, {dtype = "i64"}) or nil}
   end)
-  local new = QuantizedLinear(layer, part, {bits = bits, group = sizes.inputs // sizes.groups,
-                                            symmetric = false})
-  entry.holder[entry.key] = new
+  entry.holder[entry.key] = QuantizedLinear.holding(layer, part,
+    {bits = bits, group = sizes.inputs // sizes.groups, symmetric = false})
 end
 
 -- How a configuration says that the weights are stored, or nil and a message.

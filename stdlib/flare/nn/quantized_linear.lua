@@ -9,6 +9,9 @@ local Module = require "flare.nn.module"
 local QuantizedLinear = class("QuantizedLinear", Module)
 
 local defaults = {bits = 4, group = options.none, symmetric = options.none, scales = "f16"}
+local of_layer = {bias = true, act = "none"}
+for key, value in pairs(defaults) do of_layer[key] = value end
+local HELD = {} -- in place of `inputs`: the layer and its weight are given
 
 -- The settings of a weight with so many columns, or nil and what is wrong.
 function QuantizedLinear.settings(where, opts, columns)
@@ -38,9 +41,11 @@ end
 -- leaves out the zeros, by default with 8 bits. `scales` is the dtype of the scales. `bias` and
 -- `act` are those of nn.Linear.
 function QuantizedLinear:init(inputs, outputs, opts)
-  if type(inputs) == "table" then return self:hold(inputs, outputs, opts) end -- of `from`
+  if inputs == HELD then return self:hold(outputs, opts.part, opts.settings) end
   local given = {}
-  for key, value in pairs(opts or {}) do given[key] = value end
+  for key, value in pairs(options.check("nn.QuantizedLinear", opts, of_layer)) do
+    given[key] = value
+  end
   local plain = Linear(inputs, outputs, {bias = given.bias, act = given.act})
   given.bias, given.act = nil, nil
   local o, message = self.settings("nn.QuantizedLinear", given, plain.inputs)
@@ -73,7 +78,12 @@ function QuantizedLinear.from(layer, opts, part)
   if not o then fail("nn.QuantizedLinear.from: %s", message) end
   local weight = layer.weight:detach():to "f32":contiguous()
   part = part or require("flare.quantize.grid").nearest(weight, o)
-  local self = QuantizedLinear(layer, part, o)
+  return QuantizedLinear.holding(layer, part, o)
+end
+
+-- The layer with a weight that is quantised already, and with the bias of another.
+function QuantizedLinear.holding(layer, part, settings)
+  local self = QuantizedLinear(HELD, layer, {part = part, settings = settings})
   self.training = layer.training
   return self
 end
