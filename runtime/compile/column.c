@@ -65,22 +65,10 @@ bool fli_fuse_reduces(const fuse_group *g, fl_value v, int n_leaves) {
   if (v.dtype != FLI_NODE)
     return false;
   used[v.i] = 1;
-  int leaf = g->n_leaves - 1;
-  for (int i = g->graph.n; i-- > 0;) {
-    const fli_expr_node *x = &g->graph.nodes[i];
-    for (int k = 0; k < x->n_in && used[i]; k++)
-      if (x->in[k].dtype == FLI_NODE)
-        used[x->in[k].i] = 1;
-    if (x->op != FLI_INPUT)
-      continue;
-    const fuse_leaf *of = &g->leaves[leaf--];
-    if (used[i] && of->kind == FL_LEAF_REDUCE && leaf + 1 < n_leaves)
+  fli_fuse_used(g, used, false);
+  for (int k = 0; k < g->n_leaves && k < n_leaves; k++)
+    if (used[g->leaves[k].node] && g->leaves[k].kind == FL_LEAF_REDUCE)
       return true;
-    if (used[i] && of->source >= 0)
-      used[of->source] = 1;
-    if (used[i] && of->mask >= 0)
-      used[of->mask] = 1;
-  }
   return false;
 }
 

@@ -33,8 +33,7 @@ static void emit_along(const fuse_group *g, const fl_form *at, uint8_t *used) {
       used[g->positions[g->nest.position[d] - 1].is.value] = 1;
 }
 
-/* Marks nodes that the stored values are made of. */
-static void emit_used(const fuse_group *g, uint8_t *used) {
+void fli_fuse_used(const fuse_group *g, uint8_t *used, bool positions) {
   int leaf = g->n_leaves - 1;
   for (int i = g->graph.n; i-- > 0;) {
     const fli_expr_node *x = &g->graph.nodes[i];
@@ -48,7 +47,7 @@ static void emit_used(const fuse_group *g, uint8_t *used) {
       used[of->source] = 1;
     if (used[i] && of->mask >= 0)
       used[of->mask] = 1;
-    if (used[i] && of->kind == FL_LEAF_LOAD)
+    if (used[i] && of->kind == FL_LEAF_LOAD && positions)
       emit_along(g, &of->at, used);
   }
 }
@@ -100,7 +99,7 @@ static void emit_prune(fuse *f) {
     g->n_written = n;
     if (n && emit_whole(f, g))
       emit_reads(f, f->parts[g->entry[0]].origin, g->entry[0]);
-    emit_used(g, used);
+    fli_fuse_used(g, used, true);
     for (int k = 0; k < g->n_leaves; k++)
       if (used[g->leaves[k].node] && g->leaves[k].slot >= 0)
         emit_needs(f, g->leaves[k].slot, g->leaves[k].time);
@@ -295,7 +294,7 @@ static fl_status emit_graph(emitting *m, fli_step *step) {
   uint8_t used[FL_PROGRAM_VALUES] = {0};
   for (int k = 0; k < g->n_written; k++)
     emit_stored(g, &g->written[k], used);
-  emit_used(g, used);
+  fli_fuse_used(g, used, true);
   emit_dims(m, used);
   emit_positions(m, used);
   FLI_TRY(fli_explain_members(m->f, g, used, step));

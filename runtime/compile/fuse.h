@@ -209,6 +209,10 @@ const fl_meta *fli_fuse_space(const fuse *f, const fli_entry *e);
 
 bool fli_fuse_coordinate(fuse *f, int i, const fl_form *at, fl_value *v);
 
+/* Marks the nodes that marked ones are made of, with `positions` those that
+ * their loads go along, too. */
+void fli_fuse_used(const fuse_group *g, uint8_t *used, bool positions);
+
 /* --- column.c --- */
 
 /* Whether the value is made of reductions among the first n leaves. */

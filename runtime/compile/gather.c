@@ -102,23 +102,15 @@ static int positions_of(const fli_nest *nest, const fl_form *at) {
  * whether it depends on a reduction. */
 static bool depends_on(const fuse_group *g, fl_value v, int d) {
   uint8_t used[FL_PROGRAM_VALUES] = {0};
-  int leaf = g->n_leaves - 1;
   if (v.dtype != FLI_NODE)
     return false;
   used[v.i] = 1;
-  for (int i = g->graph.n; i-- > 0;) {
-    const fli_expr_node *x = &g->graph.nodes[i];
-    for (int k = 0; k < x->n_in && used[i]; k++)
-      if (x->in[k].dtype == FLI_NODE)
-        used[x->in[k].i] = 1;
-    if (x->op != FLI_INPUT)
-      continue;
-    const fuse_leaf *of = &g->leaves[leaf--];
-    if (used[i] && (d < 0 ? of->kind == FL_LEAF_REDUCE
-                          : of->kind == FL_LEAF_LOAD && of->at.coef[d]))
+  fli_fuse_used(g, used, false);
+  for (int k = 0; k < g->n_leaves; k++) {
+    const fuse_leaf *of = &g->leaves[k];
+    if (used[of->node] && (d < 0 ? of->kind == FL_LEAF_REDUCE
+                                 : of->kind == FL_LEAF_LOAD && of->at.coef[d]))
       return true;
-    if (used[i] && of->source >= 0)
-      used[of->source] = 1;
   }
   return false;
 }
