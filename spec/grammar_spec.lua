@@ -89,7 +89,8 @@ describe("text.grammar of a regular expression", function()
   it("refuses what describes no set of texts", function()
     for pattern, why in pairs{["(?!a)b"] = "%(%?! is not supported", ["a\\b"] = "\\b is not",
       ["(a)\\1"] = "\\1 is not supported", ["a**"] = "nothing to repeat", ["("] = "'%)' is missing",
-      ["a)"] = "a '%)' too many", ["[b-a]"] = "range of a class", ["a{3,1}"] = "ends before"} do
+      ["a)"] = "a '%)' too many", ["[b-a]"] = "range of a class", ["a{3,1}"] = "ends before",
+      ["a{99999999999999999999}"] = "too large", ["a{1,99999999999999999999}"] = "too large"} do
       assert.error_matches(function() text.grammar{regex = pattern} end, why)
     end
   end)

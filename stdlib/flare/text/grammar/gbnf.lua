@@ -5,6 +5,7 @@
 local build = require "flare.text.grammar.build"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local scan = require "flare.text.grammar.scan"
 
 local M = {}
 
@@ -100,20 +101,9 @@ end
 
 -- {min, max} of an operator behind an item, or nil.
 local function count_of(p)
-  local c = p.text:sub(p.at, p.at)
-  local simple = ({["*"] = {0}, ["+"] = {1}, ["?"] = {0, 1}})[c]
-  if simple then
-    p.at = p.at + 1
-    return simple
-  end
-  if c ~= "{" then return nil end
-  local min, comma, max, behind = p.text:match("^{%s*(%d+)%s*(,?)%s*(%d*)%s*}()", p.at)
-  if not min then wrong(p, "a count is {2}, {2,} or {2,5}") end
-  p.at = behind
-  min = math.tointeger(tonumber(min))
-  max = comma == "" and min or math.tointeger(tonumber(max))
-  if max and max < min then wrong(p, "{%d,%d} ends before it begins", min, max) end
-  return {min, max}
+  local count = scan.count(p, "^{%s*(%d+)%s*(,?)%s*(%d*)%s*}()", wrong)
+  if not count and p.text:sub(p.at, p.at) == "{" then wrong(p, "a count is {2}, {2,} or {2,5}") end
+  return count
 end
 
 local function sequence(p)
@@ -134,14 +124,7 @@ local function sequence(p)
   return #seq == 1 and seq[1] or {seq = seq}
 end
 
-function alternatives(p)
-  local alt = {sequence(p)}
-  while p.text:sub(p.at, p.at) == "|" do
-    p.at = p.at + 1
-    alt[#alt + 1] = sequence(p)
-  end
-  return #alt == 1 and alt[1] or {alt = alt}
-end
+function alternatives(p) return scan.alternatives(p, sequence) end
 
 --- The rules of a text in GBNF; the rule 'root' is that of whole texts.
 function M.rules(text)

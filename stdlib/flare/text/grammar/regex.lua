@@ -2,6 +2,7 @@
 -- texts. Look-around, back-references and word borders are refused by name.
 local build = require "flare.text.grammar.build"
 local fail = require "flare.fail"
+local scan = require "flare.text.grammar.scan"
 
 local M = {}
 
@@ -114,21 +115,7 @@ local function item(p)
   return {chars = set or {{code, code}}}
 end
 
-local function count_of(p)
-  local c = p.text:sub(p.at, p.at)
-  local simple = ({["*"] = {0}, ["+"] = {1}, ["?"] = {0, 1}})[c]
-  if simple then
-    p.at = p.at + 1
-    return simple
-  end
-  local min, comma, max, behind = p.text:match("^{(%d+)(,?)(%d*)}()", p.at)
-  if not min then return nil end
-  p.at = behind
-  min = math.tointeger(tonumber(min))
-  max = comma == "" and min or math.tointeger(tonumber(max))
-  if max and max < min then wrong(p, "{%d,%d} ends before it begins", min, max) end
-  return {min, max}
-end
+local function count_of(p) return scan.count(p, "^{(%d+)(,?)(%d*)}()", wrong) end
 
 local function sequence(p)
   local seq = {}
@@ -147,14 +134,7 @@ local function sequence(p)
   return #seq == 1 and seq[1] or {seq = seq}
 end
 
-function alternatives(p)
-  local alt = {sequence(p)}
-  while p.text:sub(p.at, p.at) == "|" do
-    p.at = p.at + 1
-    alt[#alt + 1] = sequence(p)
-  end
-  return #alt == 1 and alt[1] or {alt = alt}
-end
+function alternatives(p) return scan.alternatives(p, sequence) end
 
 --- The node of an expression.
 -- @param text the expression
