@@ -195,6 +195,24 @@ describe("data.Loader", function()
     assert.has_error(function() data.Loader(set, {batch = 2, shard = {rank = 0, size = 3}}) end)
   end)
 
+  it("gives each row to one rank, with repeats = false", function()
+    local rows = data.Tensors(flare.arange(1, 14)) -- the last batch of 6 has one row
+    for _, workers in ipairs {0, 1} do
+      local seen = {}
+      for rank = 0, 3 do
+        local loader = data.Loader(rows, {batch = 6, shuffle = true, workers = workers,
+          shard = {rank = rank, size = 4}, repeats = false})
+        for epoch = 1, 2 do
+          for x in loader:epoch() do
+            for _, v in ipairs(x:tolist()) do seen[v] = (seen[v] or "") .. epoch end
+          end
+        end
+        loader:close()
+      end
+      for v = 1, 13 do assert.equal(2, #seen[v]) end
+    end
+  end)
+
   it("draws rows by weights", function()
     local weights = flare.zeros(1000)
     weights[{{1, 2}}] = flare.tensor{3, 1}

@@ -16,7 +16,7 @@ flare.help "softmax"    an operator, also ?softmax at the prompt and `flare help
 flare.help "nn.Linear"  a class of the library, its arguments and methods
 flare.help "vmap"       a function of the library; flare.help(flare.vmap) is the same
 flare.help "x:view"     a method of tensors, also without x:
-flare.help "nn"         what is in a part: nn, optim, data, io, log, distributions, dist, cuda, onnx
+flare.help "nn"         what is in a part: nn, optim, data, io, log, metrics, dist, cuda, onnx ...
 flare.core.ops()        all operators; `flare help` lists them]]
 
 local function is_class(value)
@@ -202,8 +202,8 @@ local function find(path)
 end
 
 -- The parts of the library in which a name is looked up that `flare` does not have.
-local parts = {"nn", "optim", "data", "io", "log", "distributions", "dist", "cuda", "onnx", "op",
-               "memory"}
+local parts = {"nn", "optim", "data", "io", "log", "metrics", "distributions", "dist", "cuda",
+               "onnx", "op", "memory"}
 
 local function nearest(name)
   local names = {}

@@ -53,11 +53,13 @@ end
 -- replacement, with probabilities proportional to the weights.
 -- `shard`: a group of ranks, such as dist.world. Each rank gets its part of every batch, so the
 -- global batches and the saved position do not depend on the number of ranks.
+-- `repeats`: where a batch has fewer rows than there are ranks, ranks get the same rows; false:
+-- a rank without a row ends its epoch there, for validation, where each row shall count once.
 function Loader:init(dataset, opts)
   local o = options.check("data.Loader", opts,
                           {batch = 1, shuffle = false, seed = 0, drop_last = false, workers = 0,
                            prefetch = 2, transform = options.none, shard = options.none,
-                           weights = options.none, pin = false})
+                           weights = options.none, pin = false, repeats = true})
   if type(dataset) ~= "table" or not (dataset.fetch or dataset.get) or not dataset.size then
     fail("data.Loader: a data set with size and fetch (or get), such as data.Tensors(x, y), is "
       .. "expected, got %s", options.kind(dataset))
@@ -80,6 +82,7 @@ function Loader:init(dataset, opts)
   end
   self.rank, self.ranks = 0, 1
   if o.shard then self.rank, self.ranks = o.shard.rank, o.shard.size end
+  self.repeats = o.repeats
   if self.batch < self.ranks then
     fail("data.Loader: a batch of %d has no row for each of %d ranks", self.batch, self.ranks)
   end
@@ -131,12 +134,12 @@ function Loader:order(epoch)
   return self._order
 end
 
--- This rank's positions of batch k (from 1) of an epoch. If the last batch has fewer rows than
--- there are ranks, some ranks get the same rows.
+-- This rank's positions of batch k (from 1) of an epoch; nil if it has none.
 function Loader:index(epoch, k)
   local first = (k - 1) * self.batch + 1
   local n = math.min(self.batch, self.dataset:size() - first + 1)
   local from, to = n * self.rank // self.ranks, n * (self.rank + 1) // self.ranks
+  if from == to and not self.repeats then return nil end
   if from == to then from, to = self.rank % n, self.rank % n + 1 end
   return self:order(epoch):narrow(1, first + from, to - from)
 end
@@ -185,6 +188,7 @@ function Loader:next()
   local k = self.position + 1
   if k > self:batches() then return nil end
   self.position = k
+  if not self.repeats and not self:index(self.at, k) then return nil end
   if self.pin then return pin(fetch_next(self, k)) end
   return fetch_next(self, k)
 end

@@ -69,8 +69,10 @@ function Pool:feed()
   local last = loader:batches()
   while self.sent < self.ahead and self.next <= last do
     local k = self.next
+    local index = loader:index(self.epoch, k)
+    if not index then break end
     self.jobs:push{run = self.run, k = k, seed = loader:seed_of(self.epoch, k),
-                   index = loader:index(self.epoch, k):clone()}
+                   index = index:clone()}
     self.next, self.sent = k + 1, self.sent + 1
   end
 end
