@@ -4,9 +4,12 @@
 
 #include <string.h>
 
+#define NEVER UINT32_MAX
+
 typedef struct memory_use { /* a slot that a step touches */
   uint32_t slot;
-  bool writes, last; /* nothing touches it behind the step */
+  uint32_t before, after; /* positions that touch it next to this one */
+  bool writes;
 } memory_use;
 
 typedef struct memory {
@@ -15,7 +18,7 @@ typedef struct memory {
   uint32_t *first;     /* of each step: its uses; n + 1 of them */
   memory_use *uses;    /* a slot once for each step */
   uint32_t *order;     /* steps, as they run */
-  uint32_t *seen;      /* of slots: the last position that touches it */
+  uint32_t *seen;      /* of slots: the position that was last met */
   int64_t *live, most; /* at the launch of each position */
   uint32_t at, count;  /* the first position with `most`; how many have it */
 } memory;
@@ -72,38 +75,47 @@ static int64_t slot_bytes(const memory *m, uint32_t slot) {
 }
 
 /* Memory goes with the last step that touches it, unless it stays. */
-static bool slot_goes(const memory *m, uint32_t slot) {
-  return !m->f->p->held[slot];
+static bool use_frees(const memory *m, const memory_use *x) {
+  return x->after == NEVER && !m->f->p->held[x->slot];
 }
 
-/* Sets `last` of all uses, and what is live at each position, without memory
- * that is older than the window and stays. */
+static bool use_makes(const memory *m, const memory_use *x) {
+  return x->before == NEVER && m->f->w->slots[x->slot].made;
+}
+
+static void forget_positions(memory *m) {
+  for (uint32_t i = 0; i < m->f->w->n_slots; i++)
+    m->seen[i] = NEVER;
+}
+
+/* Sets the positions next to each use, and what is live at each position,
+ * without memory that is older than the window and stays. */
 static void measure(memory *m) {
   const fuse *f = m->f;
   int64_t live = 0;
-  for (uint32_t i = 0; i < m->n; i++)
-    for (uint32_t u = m->first[m->order[i]]; u < m->first[m->order[i] + 1]; u++)
-      m->seen[m->uses[u].slot] = i;
   m->most = -1;
   memset(m->live, 0, m->n * sizeof *m->live);
-  for (uint32_t i = m->n; i-- > 0;) { /* `last` first: it is needed below */
+  forget_positions(m);
+  for (uint32_t i = m->n; i-- > 0;) { /* `after` first: it is needed below */
     uint32_t s = m->order[i];
-    for (uint32_t u = m->first[s]; u < m->first[s + 1]; u++)
-      m->uses[u].last = m->seen[m->uses[u].slot] == i;
+    for (uint32_t u = m->first[s]; u < m->first[s + 1]; u++) {
+      m->uses[u].after = m->seen[m->uses[u].slot];
+      m->seen[m->uses[u].slot] = i;
+    }
   }
-  for (uint32_t i = 0; i < f->w->n_slots; i++)
-    m->seen[i] = FUSE_NONE;
+  forget_positions(m);
   for (uint32_t i = 0; i < m->n; i++) {
     uint32_t s = m->order[i];
     for (uint32_t u = m->first[s]; u < m->first[s + 1]; u++) {
       uint32_t slot = m->uses[u].slot;
-      if (f->w->slots[slot].made && m->seen[slot] == FUSE_NONE)
+      m->uses[u].before = m->seen[slot];
+      if (f->w->slots[slot].made && m->seen[slot] == NEVER)
         live += slot_bytes(m, slot);
       m->seen[slot] = i;
     }
     m->live[i] = live + step_own(f, &f->p->steps[s]);
     for (uint32_t u = m->first[s]; u < m->first[s + 1]; u++)
-      if (m->uses[u].last && slot_goes(m, m->uses[u].slot))
+      if (use_frees(m, &m->uses[u]))
         live -= slot_bytes(m, m->uses[u].slot);
     if (m->live[i] > m->most) {
       m->most = m->live[i];
@@ -132,14 +144,6 @@ static bool steps_conflict(const memory *m, uint32_t a, uint32_t b) {
   return false;
 }
 
-static bool touched_between(const memory *m, uint32_t slot, uint32_t from,
-                            uint32_t to) {
-  for (uint32_t i = from; i < to; i++)
-    if (use_of(m, m->order[i], slot))
-      return true;
-  return false;
-}
-
 /* Bytes less at the peak if the step at position j > peak ran right before it:
  * what it frees then, without what it makes. */
 static int64_t gain_early(const memory *m, uint32_t j) {
@@ -147,15 +151,10 @@ static int64_t gain_early(const memory *m, uint32_t j) {
   int64_t gain = 0;
   for (uint32_t u = m->first[s]; u < m->first[s + 1]; u++) {
     const memory_use *x = &m->uses[u];
-    bool made = m->f->w->slots[x->slot].made;
-    if (touched_between(m, x->slot, m->at, j))
-      continue;
-    if (x->last && slot_goes(m, x->slot))
-      gain += made && !touched_between(m, x->slot, 0, m->at)
-                  ? 0 /* it comes and goes with the step */
-                  : slot_bytes(m, x->slot);
-    else if (made && !touched_between(m, x->slot, 0, m->at))
-      gain -= slot_bytes(m, x->slot);
+    bool makes = use_makes(m, x), frees = use_frees(m, x);
+    if ((x->before != NEVER && x->before >= m->at) || makes == frees)
+      continue; /* what comes and goes with the step moves with it */
+    gain += frees ? slot_bytes(m, x->slot) : -slot_bytes(m, x->slot);
   }
   return gain;
 }
@@ -167,14 +166,10 @@ static int64_t gain_late(const memory *m, uint32_t j) {
   int64_t gain = 0;
   for (uint32_t u = m->first[s]; u < m->first[s + 1]; u++) {
     const memory_use *x = &m->uses[u];
-    if (touched_between(m, x->slot, j + 1, m->at + 1))
+    bool makes = use_makes(m, x), frees = use_frees(m, x);
+    if (x->after <= m->at || makes == frees)
       continue;
-    bool makes =
-        m->f->w->slots[x->slot].made && !touched_between(m, x->slot, 0, j);
-    if (makes && !(x->last && slot_goes(m, x->slot)))
-      gain += slot_bytes(m, x->slot);
-    else if (!makes && x->last && slot_goes(m, x->slot))
-      gain -= slot_bytes(m, x->slot);
+    gain += makes ? slot_bytes(m, x->slot) : -slot_bytes(m, x->slot);
   }
   return gain;
 }
@@ -271,7 +266,7 @@ static fl_status list_numbers(memory *m) {
     x->n_made = p->n_numbers - x->made;
     x->last = p->n_numbers;
     for (uint32_t u = m->first[s]; u < m->first[s + 1]; u++)
-      if (m->uses[u].last)
+      if (m->uses[u].after == NEVER)
         p->numbers[p->n_numbers++] = m->uses[u].slot;
     x->n_last = p->n_numbers - x->last;
   }

@@ -690,7 +690,7 @@ static fli_parser *parser_of(fli_graph *g, fli_source *s, fl_dtype t) {
   fli_parser *r = fli_malloc(g->rt, sizeof *r);
   if (!r)
     return NULL;
-  memset(r, 0, sizeof *r);
+  memset(r, 0, offsetof(fli_parser, vars)); /* what is added is set whole */
   r->s = s;
   r->text = r->next = s->body;
   r->typed = true;

@@ -41,13 +41,56 @@ typedef struct printer {
   size_t room, n;
 } printer;
 
+static void put_bytes(printer *w, const char *text, size_t n) {
+  if (w->n + 1 < w->room) {
+    size_t left = w->room - w->n - 1, fits = n < left ? n : left;
+    memcpy(w->to + w->n, text, fits);
+    w->to[w->n + fits] = 0;
+  }
+  w->n += n;
+}
+
+static void put_index(printer *w, int v) {
+  char digits[12];
+  size_t n = sizeof digits;
+  do
+    digits[--n] = (char)('0' + v % 10);
+  while ((v /= 10) > 0);
+  put_bytes(w, digits + n, sizeof digits - n);
+}
+
+/* %s, %c and %d of what is not negative, without the C library's printf: the
+ * planner prints thousands of instructions. */
 static void FL_PRINTF(2, 3) print_put(printer *w, const char *format, ...) {
-  size_t left = w->n < w->room ? w->room - w->n : 0;
   va_list args;
   va_start(args, format);
-  int n = fli_vsnprintf(left ? w->to + w->n : NULL, left, format, args);
+  for (const char *at = format; *at;) {
+    size_t n = strcspn(at, "%");
+    put_bytes(w, at, n);
+    at += n;
+    if (!*at)
+      break;
+    if (at[1] == 's') {
+      const char *text = va_arg(args, const char *);
+      put_bytes(w, text, strlen(text));
+    } else if (at[1] == 'c') {
+      char c = (char)va_arg(args, int);
+      put_bytes(w, &c, 1);
+    } else
+      put_index(w, va_arg(args, int));
+    at += 2;
+  }
   va_end(args);
-  w->n += n > 0 ? (size_t)n : 0;
+}
+
+/* A number, whatever the locale. */
+static void FL_PRINTF(2, 3) put_digits(printer *w, const char *format, ...) {
+  char text[40];
+  va_list args;
+  va_start(args, format);
+  int n = fli_vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  put_bytes(w, text, (size_t)n);
 }
 
 static const char *c_type(fl_dtype d) {
@@ -63,7 +106,7 @@ static void put_real(printer *w, double v) {
   else if (isinf(v))
     print_put(w, v > 0 ? "(1.0 / 0.0)" : "(-1.0 / 0.0)");
   else
-    print_put(w, "(%.17g)", v);
+    put_digits(w, "(%.17g)", v);
 }
 
 static void put_number(printer *w, fl_dtype type, double f, int64_t i) {
@@ -73,7 +116,7 @@ static void put_number(printer *w, fl_dtype type, double f, int64_t i) {
   else if (i == INT64_MIN)
     print_put(w, "(-9223372036854775807LL - 1)");
   else
-    print_put(w, "%lldLL", (long long)i);
+    put_digits(w, "%lldLL", (long long)i);
 }
 
 /* Attributes by the names p0 and p1, where the formula has them. */

@@ -97,7 +97,7 @@ const char *fli_skip_blanks(const char *s) {
       s = end ? end + 1 : s + strlen(s) - 1;
       continue;
     }
-    if (*s == 0 || !strchr(" \t\r\n", *s))
+    if (*s != ' ' && *s != '\n' && *s != '\t' && *s != '\r')
       return s;
   }
 }
@@ -129,15 +129,15 @@ void fli_advance(fli_parser *p) {
     p->t.len = (int)(number_end(s) - s);
   } else {
     for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++)
-      if (strncmp(s, pairs[k], 2) == 0)
+      if (s[0] == pairs[k][0] && s[1] == pairs[k][1])
         p->t.len = 2;
   }
   p->next = s + p->t.len;
 }
 
 bool fli_is(const fli_token *t, const char *s) {
-  return t->kind != END && (int)strlen(s) == t->len &&
-         memcmp(t->at, s, (size_t)t->len) == 0;
+  return t->kind != END && *s == *t->at &&
+         strncmp(s, t->at, (size_t)t->len) == 0 && s[t->len] == 0;
 }
 
 bool fli_accept(fli_parser *p, const char *s) {
