@@ -267,6 +267,7 @@ enum {
   F_T,
   F_NODE,
   F_SITE,
+  F_MADE,
   F_VERSION,
   F_CLOSED
 };
@@ -275,11 +276,11 @@ static const struct {
   const char *name;
   int id;
 } fields[] = {
-    {"shape", F_SHAPE},  {"dtype", F_DTYPE}, {"device", F_DEVICE},
-    {"ndim", F_NDIM},    {"grad", F_GRAD},   {"requires_grad", F_REQUIRES},
-    {"is_leaf", F_LEAF}, {"id", F_ID},       {"T", F_T},
-    {"grad_fn", F_NODE}, {"site", F_SITE},   {"version", F_VERSION},
-    {"closed", F_CLOSED}};
+    {"shape", F_SHAPE},   {"dtype", F_DTYPE}, {"device", F_DEVICE},
+    {"ndim", F_NDIM},     {"grad", F_GRAD},   {"requires_grad", F_REQUIRES},
+    {"is_leaf", F_LEAF},  {"id", F_ID},       {"T", F_T},
+    {"grad_fn", F_NODE},  {"site", F_SITE},   {"version", F_VERSION},
+    {"closed", F_CLOSED}, {"made", F_MADE}};
 
 static int push_transposed(lua_State *L, fl_lua *st) {
   lua_settop(L, 1);
@@ -334,6 +335,12 @@ static int push_field(lua_State *L, fl_lua *st, fll_tensor *h, int id) {
                           ? fl_site_text(st->rt, fl_tensor_node_site(t))
                           : NULL);
     break;
+  case F_MADE: {
+    fl_site site = fl_tensor_node_site(t);
+    site = site ? site : fl_tensor_made(t);
+    lua_pushstring(L, site ? fl_site_text(st->rt, site) : NULL);
+    break;
+  }
   case F_VERSION:
     lua_pushinteger(L, fl_tensor_version(t));
     break;

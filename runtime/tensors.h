@@ -60,6 +60,8 @@ FL_API bool fl_tensor_contiguous(const fl_tensor *t);
 FL_API fl_status fl_tensor_lay_like(fl_tensor *t, const fl_tensor *like);
 /* How often its storage was written in place. */
 FL_API uint32_t fl_tensor_version(const fl_tensor *t);
+/* The line that took its memory; 0: not known. */
+FL_API fl_site fl_tensor_made(const fl_tensor *t);
 /* Whether its runtime is closed; true for NULL. */
 FL_API bool fl_tensor_closed(const fl_tensor *t);
 /* Whether both have the same storage. */

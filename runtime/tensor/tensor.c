@@ -1,5 +1,6 @@
 /* Storages and tensor headers: making, sharing, counting, reading and writing
  * them. */
+#include "../memory/alloc.h"
 #include "../memory/stream.h"
 #include "extra.h"
 
@@ -538,6 +539,10 @@ bool fl_tensor_contiguous(const fl_tensor *t) {
 uint32_t fl_tensor_version(const fl_tensor *t) {
   FLI_NEED_OR(t, "t", 0);
   return t->storage ? t->storage->version : 0;
+}
+fl_site fl_tensor_made(const fl_tensor *t) {
+  FLI_NEED_OR(t, "t", 0);
+  return t->storage && t->storage->block ? t->storage->block->site : 0;
 }
 bool fl_tensor_closed(const fl_tensor *t) {
   FLI_NEED_OR(t, "t", true);
