@@ -172,6 +172,8 @@ void fll_collect_pass(lua_State *L, fl_lua *st) {
 /* The allocator found no memory: all garbage goes, in two rounds because what a
  * finaliser drops is freed by the second. Handles closed meanwhile keep their
  * tensors until they are collected, for one may be an operand. */
+static const char spared = 0; /* the key of the value that gc_spare keeps */
+
 bool fll_reclaim(void *context, fl_device device, size_t bytes) {
   fl_lua *st = context;
   bool again = false;
@@ -182,6 +184,8 @@ bool fll_reclaim(void *context, fl_device device, size_t bytes) {
     lua_State *L = st->L;
     fll_frame f;
     fll_callback_begin(L, st, &f);
+    lua_pushnil(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &spared);
     lua_gc(L, LUA_GCCOLLECT);
     lua_gc(L, LUA_GCCOLLECT);
     fll_callback_end(L, st, &f);
@@ -240,8 +244,26 @@ static int gc_collect(lua_State *L) {
   return 0;
 }
 
+/* spare(value) keeps one value until a device runs short of memory, or until
+ * the next call: spare(nil). spared() returns it. */
+static int gc_spare(lua_State *L) {
+  fll_enter(L);
+  lua_settop(L, 1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &spared);
+  return 0;
+}
+
+static int gc_spared(lua_State *L) {
+  fll_enter(L);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &spared);
+  return 1;
+}
+
 void fll_gc_core(lua_State *L) {
-  static const luaL_Reg functions[] = {
-      {"collector", collector}, {"collect", gc_collect}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"collector", collector},
+                                       {"collect", gc_collect},
+                                       {"spare", gc_spare},
+                                       {"spared", gc_spared},
+                                       {NULL, NULL}};
   fll_register(L, functions);
 }

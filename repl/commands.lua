@@ -22,6 +22,7 @@ local help = [[
   :mem                 live tensors' memory and its biggest holders
   :plot :hist :heat :image expression
                        a tensor as curves, a histogram, colours or an image
+  :debug               the functions that the last error stopped, with their variables
   :reload name         reads a module again; objects that exist get its new methods
   :watch file          does so before the next line whenever the file has changed
   :close name          closes a local that was declared <close>; without a name all of them
@@ -30,11 +31,21 @@ local help = [[
 keys: Tab completes, Ctrl-R searches the history, Alt-Enter begins a new line, Ctrl-_ undoes]]
 
 local commands = {} -- name = function(rest of the line, env, kept locals)
+local more = {} -- those that come before them: the debugger's
+
+--- Commands that come before the prompt's own; returns those that did until now.
+function M.use(others)
+  local before = more
+  more = others or {}
+  return before
+end
 
 --- The names that follow a colon, for completion.
 function M.names()
   local all = {quit = true}
-  for name in pairs(commands) do all[name] = name ~= "!" and true or nil end
+  for _, list in ipairs {commands, more} do
+    for name in pairs(list) do all[name] = name ~= "!" and true or nil end
+  end
   return all
 end
 
@@ -45,7 +56,7 @@ function M.closable() return run.closable() end
 function M.name(text)
   local name = text:match "^%s*:%s*([%a!]%w*)"
   if name and (name:sub(1, 1) == "!") then return "!" end
-  return name and (commands[name] or name == "quit" or name == "q") and name
+  return name and (more[name] or commands[name] or name == "quit" or name == "q") and name
 end
 
 local function size(bytes)
@@ -55,9 +66,15 @@ local function size(bytes)
   return (i == 1 and "%d %s" or "%.1f %s"):format(bytes, units[i])
 end
 
-function commands.help(name)
-  print(name and name ~= "" and (require("flare.help").help(name)) or help)
+--- Explains a name, or lists the commands.
+function M.help(name, also)
+  if name and name ~= "" then return print((require("flare.help").help(name))) end
+  print(also or help)
 end
+
+commands.help = function(name) M.help(name) end
+
+function commands.debug() require("flare.repl.debug").after() end
 
 function commands.mem()
   local stats = core.memory.stats()
@@ -135,6 +152,7 @@ end
 function M.run(text, env, kept)
   local name = M.name(text)
   local rest = name == "!" and text:match "!%s*(.*)$" or text:match "^%s*:%s*%w*%s*(.-)%s*$"
+  if more[name] then return more[name](rest, env, kept) end
   if name == "quit" or name == "q" then return "quit" end
   if name then
     return commands[name](rest, env, kept)

@@ -1,6 +1,8 @@
 --- The program's start: reads the options of `lua`, runs what they say, and opens the
 -- prompt when nothing else is asked for.
 
+local signals = require "flare.repl.signals"
+
 local usage = [=[
 usage: flare [options] [script [arguments]]
        flare command [arguments]
@@ -9,6 +11,8 @@ options, as those of lua:
   -l name   require library name into a global
   -l g=name the same into global g
   -i        open the prompt after the script
+  -d        stop at an error and open the debugger
+  --break=PLACE  stop at FILE:LINE, at a result that has NaN (nan), or at one of a shape (3x*)
   -v        show the version
   -E        ignore environment variables
   -W        turn warnings on
@@ -54,6 +58,8 @@ end
 -- The handler of errors: text and the Lua lines that led there. It is called through calm.
 local calm
 local function traced(problem)
+  local debugger = package.loaded["flare.debugger"]
+  if debugger then debugger.failed(problem, 3) end
   local text = problem
   if type(problem) ~= "string" then
     local meta = getmetatable(problem)
@@ -76,6 +82,7 @@ end
 
 -- Runs f(...); false after having shown its error.
 local function guarded(f, ...)
+  signals.start(f)
   local ok, problem = xpcall(f, calm(traced), ...)
   if not ok then
     complain(problem)
@@ -154,7 +161,10 @@ local function read_options(args)
     elseif args[i]:find "^%-%-profile" then
       flags.profile = args[i] == "--profile" and "" or args[i]:match "^%-%-profile=(.+)$"
       if not flags.profile then return nil, ("unrecognized option '%s'"):format(args[i]) end
-    elseif rest == "" and (option == "i" or option == "E" or option == "W") then
+    elseif args[i]:find "^%-%-break=." then
+      flags.breaks = flags.breaks or {}
+      flags.breaks[#flags.breaks + 1] = args[i]:match "=(.+)$"
+    elseif rest == "" and (option == "i" or option == "d" or option == "E" or option == "W") then
       flags[option] = true
     else
       return nil, ("unrecognized option '%s'"):format(args[i])
@@ -215,6 +225,18 @@ local function profile_script(args, i, path)
   return tell_profile(stop, path) and good
 end
 
+-- Options -d and --break: what stops the script. Nil and a message if that is nowhere.
+local function debug_script(flags)
+  if not flags.d and not flags.breaks then return true end
+  local breaks = require "flare.repl.debug.breaks"
+  require("flare.repl.debug").attach(flags.d and "uncaught")
+  for _, place in ipairs(flags.breaks or {}) do
+    local point, problem = breaks.add(place)
+    if not point then return nil, problem end
+  end
+  return true
+end
+
 -- A searcher of modules: files of the library that the folder FLARE_PATH does not have.
 local function search_library(name)
   local stem = name:gsub("%.", "/")
@@ -229,6 +251,7 @@ end
 -- f that a Ctrl-C does not stop.
 return function(args, resume, calm_)
   calm = calm_
+  signals.resume, signals.calm = resume, calm
   local terminal = require "flare.repl.terminal"
   if os.getenv "FLARE_PATH" then table.insert(package.searchers, search_library) end
   local actions, flags, i = read_options(args)
@@ -259,6 +282,11 @@ return function(args, resume, calm_)
     complain "--profile wants a script"
     return 1
   end
+  local watched, problem = debug_script(flags)
+  if not watched then
+    complain(problem)
+    return 1
+  end
   local good = true
   if flags.profile then
     good = profile_script(args, i, flags.profile)
@@ -267,11 +295,11 @@ return function(args, resume, calm_)
   end
   if flags.i then -- after an error, too: its globals can be looked at
     resume()
-    require("flare.repl.prompt").run(resume, calm)
+    require("flare.repl.prompt").run()
   elseif not script and #actions == 0 and not flags.version then
     if terminal.is_terminal(0) then
       version()
-      require("flare.repl.prompt").run(resume, calm, true)
+      require("flare.repl.prompt").run(true)
     elseif not run_file(nil) then
       return 1
     end

@@ -48,11 +48,14 @@ local function keeper(kept)
 end
 
 --- The environment of all chunks: kept locals, then the globals, then flare's own names.
-function M.environment()
+-- @param below an environment with a peek of its own that is looked at in place of the globals
+function M.environment(below)
+  local under = below and debug.getmetatable(below)
   local flare, strict = require "flare", require "flare.strict"
   local kept, own = {}, {flare = flare, help = flare.help}
   local lazy = {nn = true, optim = true, data = true}
   local function look_up(name)
+    if under then return under.peek(name) end
     local value = rawget(_G, name)
     if value ~= nil then return value end
     if lazy[name] then own[name] = flare[name] end
@@ -69,7 +72,7 @@ function M.environment()
     __index = function(_, name)
       if kept[name] ~= nil then return value_of(kept[name]) end
       local value = look_up(name)
-      local problem = value == nil and name ~= "_" and strict.problem(name, known)
+      local problem = value == nil and name ~= "_" and not under and strict.problem(name, known)
       if problem then error(problem, 2) end
       return value
     end,
@@ -78,9 +81,14 @@ function M.environment()
       if kept[name] ~= nil then return value_of(kept[name]) end
       return look_up(name)
     end,
+    has = function(name) -- whether it is a variable of the person's
+      return kept[name] ~= nil or under ~= nil and under.has(name)
+    end,
     __newindex = function(_, name, value)
       local old = kept[name]
-      if not old then
+      if not old and below then
+        below[name] = value
+      elseif not old then
         strict.assign(name)
         rawset(_G, name, value)
       elseif old.const then
@@ -95,7 +103,7 @@ function M.environment()
     end,
     __pairs = function()
       local all = {}
-      for name in next, _G do all[name] = true end
+      for name in pairs(below or _G) do all[name] = true end
       for name in pairs(kept) do all[name] = true end
       for name in pairs(lazy) do all[name] = true end
       all.flare = true

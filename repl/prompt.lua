@@ -7,6 +7,7 @@ local core = require "flare.core"
 local history = require "flare.repl.history"
 local names = require "flare.repl.names"
 local run = require "flare.repl.run"
+local signals = require "flare.repl.signals"
 local terminal = require "flare.repl.terminal"
 local value_help = require "flare.repl.value"
 
@@ -37,11 +38,11 @@ local function is_alone(text)
 end
 
 -- Plain lines until they make a chunk; nil at the end of the input, "" and true after a Ctrl-C.
-local function read_plain(env, resume)
-  local text = ahead or terminal.read "> "
+local function read_plain(env, mark)
+  local text = ahead or terminal.read(mark)
   ahead = nil
   if text == nil then return nil end
-  text = text:gsub("^f?>>? ", "")
+  text = text:gsub("^f?>>? ", ""):gsub("^debug> ", "")
   if text:match "^%s*$" or text:match "^%s*[:?]" or text:match "^[%w_.]+%?%s*$" then return text end
   while true do
     local chunk, problem = chunks.compile(text, env)
@@ -59,7 +60,7 @@ local function read_plain(env, resume)
       more = terminal.read ">> "
     end
     if more == nil then
-      if not resume() then return text end
+      if not signals.resume() then return text end
       return "", true
     end
     text = text .. "\n" .. more:gsub("^>> ", "")
@@ -102,7 +103,7 @@ local function run_text(text, env, kept)
   if source then
     print(value_help.source(env, source))
   elseif asked then
-    print(value_help.describe(env, kept, asked) or (require("flare.help").help(asked)))
+    print(value_help.describe(env, asked) or (require("flare.help").help(asked)))
   elseif text:match "^%s*%?%s*$" or lone(text) == "help" then
     commands.run(":help", env, kept)
   elseif lone(text) == "quit" or lone(text) == "exit" then
@@ -128,23 +129,23 @@ local function run_units(text, env, kept)
 end
 
 -- Reads and runs once; "quit" at the end.
-local function step(env, kept, resume, editor)
+local function step(env, kept, editor, o)
   local ok, text, dropped
   if editor then
-    ok, text, dropped = xpcall(editor.read, run.traced, editor, "> ", ">> ")
+    ok, text, dropped = xpcall(editor.read, run.traced, editor, o.mark, (o.mark:gsub("> $", ">> ")))
   else
-    ok, text, dropped = xpcall(read_plain, run.traced, env, resume)
+    ok, text, dropped = xpcall(read_plain, run.traced, env, o.mark)
   end
   if not ok then -- Ctrl-C while typing drops what was typed
     terminal.raw(false)
     stderr:write(tostring(text), "\n")
     return
   elseif text == nil then
-    if not resume() then return "quit" end
+    if not signals.resume() then return "quit" end
     print()
     return
   end
-  resume()
+  signals.resume()
   if dropped then
     if not editor then print() end
     return
@@ -154,28 +155,45 @@ local function step(env, kept, resume, editor)
     if editor then editor:remember(text) end
     history.append(text)
   end
+  text = o.bare and o.bare(text) or text
   if editor and text:find "\n" then return run_units(text, env, kept) end
   return run_text(text, env, kept)
 end
 
---- Runs the prompt until the input ends. `resume` forgets a Ctrl-C and tells whether there was
--- one, `calm` makes error handlers; with `greet` the five lines to try are shown first.
-function M.run(resume, calm, greet)
-  local env, kept = names.environment()
-  local traced = run.open(calm, kept)
-  if greet then print(greeting) end
-  local editor = open_editor(env)
-  if not terminal.is_terminal(0) then terminal.unbuffer() end
+local unbuffered = false
+
+--- Reads and runs until the input ends or a command says "quit".
+-- @param o {env =, kept = its locals, mark = what is shown before a line, commands = further ones,
+-- bare = function(line) -> the command that a line without a colon is, or nil,
+-- opened = function(handler of errors), and what run.open takes}
+function M.loop(o)
+  local traced, close = run.open(signals.calm, o.kept, o)
+  local before = commands.use(o.commands)
+  if o.opened then o.opened(traced) end
+  local editor = open_editor(o.env)
+  if not terminal.is_terminal(0) and not unbuffered then terminal.unbuffer() end
+  unbuffered = true
   if core.interruptible then core.interruptible(true) end
   local failed = 0 -- in a row: what a chunk has broken may keep the prompt from reading
   repeat
-    local ok, outcome = xpcall(step, traced, env, kept, resume, editor)
+    local ok, outcome = xpcall(step, traced, o.env, o.kept, editor, o)
     failed = ok and 0 or failed + 1
     if not ok then stderr:write(tostring(outcome), "\n") end
-    resume()
+    signals.resume()
   until ok and outcome == "quit" or failed == 100
-  names.close(kept)
+  names.close(o.kept)
+  commands.use(before)
+  close()
   if terminal.is_terminal(0) and not editor then print() end
 end
+
+--- Runs the prompt until the input ends; with `greet` the five lines to try are shown first.
+function M.run(greet)
+  local env, kept = names.environment()
+  if greet then print(greeting) end
+  M.loop {env = env, kept = kept, mark = "> ", keep = true}
+end
+
+M.environment = names.environment
 
 return M

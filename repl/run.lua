@@ -2,12 +2,14 @@
 local chunks = require "flare.repl.chunk"
 local core = require "flare.core"
 local names = require "flare.repl.names"
+local signals = require "flare.repl.signals"
 local terminal = require "flare.repl.terminal"
 local value_help = require "flare.repl.value"
 
 -- The prompt goes on whatever a chunk does to these globals.
 local print, type, tostring, xpcall = print or io.write, type, tostring, xpcall
 local rawset, rawequal, pairs, getmetatable = rawset, rawequal, pairs, getmetatable
+local require, pcall = require, pcall
 local table, debug, math, io = table, debug, math, io
 local _G = _G
 local stderr = io.stderr
@@ -43,6 +45,8 @@ local function written(value, depth)
   return "{" .. table.concat(parts, ", ") .. "}"
 end
 
+M.written = written
+
 local function show(results)
   for i = 1, results.n do
     print((written(results[i])))
@@ -54,11 +58,13 @@ end
 
 local running -- the chunk
 local kept -- the locals of the prompt
+local open -- what the prompt was opened with
 
 -- The message and the lines of the script, without those of the prompt and the library. The
 -- functions on the way remember them for ?f.
 local function trace(problem)
   if running then names.leave_failed(kept, running, problem) end
+  if running and open.keep then pcall(require("flare.repl.debug").keep, problem, 4) end
   local text = core.hint(written(problem))
   local lines = {}
   for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
@@ -74,9 +80,18 @@ local function trace(problem)
 end
 
 --- Makes the handler of errors, which a Ctrl-C does not stop, and keeps the prompt's locals.
-function M.open(calm, locals)
-  M.traced, kept = calm(trace), locals
-  return M.traced
+-- @param o {keep = whether the stacks of errors are kept for :debug, rest = function() -> the
+-- values of `...` in what is typed}
+-- @return the handler, and a function that takes it back
+function M.open(calm, locals, o)
+  local before, traced, options = kept, M.traced, open
+  M.traced, kept, open = calm(trace), locals, o
+  return M.traced, function() kept, M.traced, open = before, traced, options end
+end
+
+-- The values of `...`.
+local function rest()
+  if open.rest then return open.rest() end
 end
 
 --- Replaces a value in all variables of the prompt that hold it.
@@ -123,11 +138,13 @@ function M.run(text, env)
     stderr:write(core.hint(problem), "\n")
     return false
   end
-  value_help.remember(text)
+  value_help.remember(text, chunk.run)
   fit_printing()
+  local outer, root = running, signals.start(chunk.run)
   running, target = chunk, nil
-  local results = table.pack(xpcall(chunk.run, M.traced))
-  running = nil
+  local results = table.pack(xpcall(chunk.run, M.traced, rest()))
+  running = outer
+  signals.start(root)
   if not results[1] then
     local interrupted = tostring(results[2]):find "^[^\n]*interrupted!"
     if interrupted and terminal.is_terminal(2) then stderr:write "\n" end -- behind ^C or progress
@@ -159,7 +176,7 @@ function M.value(text, env)
     stderr:write(core.hint(problem), "\n")
     return false
   end
-  local ok, value = xpcall(chunk.run, M.traced)
+  local ok, value = xpcall(chunk.run, M.traced, rest())
   if not ok then stderr:write(tostring(value), "\n") end
   return ok, value
 end

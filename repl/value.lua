@@ -5,9 +5,12 @@ local core = require "flare.core"
 local M = {}
 
 local chunks = {} -- texts that were run, the latest last
+local texts = setmetatable({}, {__mode = "k"}) -- a chunk's function: its text
 
 --- Keeps the text of a chunk, for the functions that it defines.
-function M.remember(text)
+-- @param run the chunk's function
+function M.remember(text, run)
+  texts[run] = text
   chunks[#chunks + 1] = text
   if #chunks > 200 then table.remove(chunks, 1) end
 end
@@ -42,6 +45,18 @@ local function source_of(info)
     end
   end
   return nil, ("%s:%d"):format(info.short_src, info.linedefined)
+end
+
+--- The lines of the text that a frame's function is from, or nil.
+-- @return lines, and what to add to the frame's line numbers
+function M.lines_of_frame(frame)
+  local inside = frame.source:match "^@<flare>/(.*)$"
+  local text = inside and core.source("flare/" .. inside) or texts[frame.func]
+  if text then return lines_of(text), 0 end
+  if frame.defined == 0 and not frame:path() then return nil end
+  local lines, _, shift = source_of {source = frame.source, short_src = frame.short,
+                                     linedefined = frame.defined, lastlinedefined = frame.last}
+  return lines or nil, shift or 0
 end
 
 local failures = setmetatable({}, {__mode = "k"}) -- function: the last error that it was part of
@@ -158,12 +173,12 @@ for name in ([[assert collectgarbage dofile error getmetatable ipairs load loadf
 end
 
 --- What `name`, a path such as x or model.fc, is, if it begins with a variable of the person's.
--- @param kept the locals of the prompt
+-- @param env the environment of the prompt
 -- @return a text, or nil
-function M.describe(env, kept, name)
+function M.describe(env, name)
   local root = name:match "^[%a_][%w_]*"
   local global = root and rawget(_G, root) ~= nil and not standard[root]
-  if not root or not (kept[root] or global) then return nil end
+  if not root or not (global or debug.getmetatable(env).has(root)) then return nil end
   local value = look.find(env, name)
   local known, same = pcall(look.find, {flare = require "flare"},
                             "flare." .. name:gsub("^flare%.", ""))

@@ -1,7 +1,7 @@
 --- Takes pages of the documentation apart and runs their blocks.
 --
 --   lua     runs in an environment of its own; a block `output` behind it is what it prints
---   flare   a session at the prompt: lines from "> " are typed, the others are the answers
+--   flare   a session at the prompt: lines from "> " or "debug> " are typed, others are answers
 --   c       compiles against the installed headers
 --   sh      begins every line with a command that exists; short ones are run
 --
@@ -73,7 +73,7 @@ local MARK = "\1"
 function M.flare(block)
   local typed, expected = {}, {}
   for line in (block.text .. "\n"):gmatch "([^\n]*)\n" do
-    local more, text = line:match "^>(>?) (.*)$"
+    local more, text = line:gsub("^debug> ", "> "):match "^>(>?) (.*)$"
     if more == "" then
       typed[#typed + 1], expected[#expected + 1] = text, {}
     elseif more then
@@ -95,7 +95,7 @@ function M.flare(block)
   for answer in out:gmatch("([^" .. MARK .. "]*)" .. MARK) do
     k = k + 1
     -- prompts are shown for a pipe, too
-    answer = ("\n" .. answer):gsub("\n[> ]*> ", "\n"):gsub("^\n", "")
+    answer = ("\n" .. answer):gsub("debug> ", "> "):gsub("\n[> ]*> ", "\n"):gsub("^\n", "")
     expect({path = block.path, line = block.line}, answer, table.concat(expected[k], "\n"))
   end
   assert(k == #typed, ("%s:%d: the prompt ended early\n%s"):format(block.path, block.line, out))
