@@ -154,6 +154,8 @@ int fll_recompute(lua_State *L) {
   luaL_checkstack(L, n + 10, NULL);
   for (int i = 0; i < n; i++) {
     fll_tensor *x = fll_test(L, first + i);
+    if (fll_is_closed(L, first + i))
+      fll_error(L, "checkpoint: the function closed its argument %d", i + 1);
     if (x && fl_tensor_grad(x->t))
       fll_push(L, st, fl_tensor_grad(x->t));
     else
@@ -184,7 +186,7 @@ static void keep_argument(lua_State *L, fl_lua *st) {
     fll_error(L, "an argument of checkpoint was closed");
   fll_check(L, st, fl_tensor_detach(h->t, &t));
   fll_fill(y, t);
-  y->fate |= FLL_SPARE | FLL_KEPT;
+  y->fate |= FLL_ALIAS | FLL_KEPT;
   fll_check(L, st, fl_tensor_require_grad(t, true));
   lua_remove(L, -2);
 }

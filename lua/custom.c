@@ -410,6 +410,11 @@ void fll_put_on_tape(lua_State *L, fl_lua *st, const char *name, int record,
     if (fll_test(L, i)) {
       lua_pushinteger(L, i - args + 1);
       lua_rawseti(L, -2, ++j);
+    } else if (fll_is_closed(L, i)) {
+      fll_error(L,
+                "%s: the function closed its argument %d, which would get "
+                "no gradient",
+                name, i - args + 1);
     }
   lua_setfield(L, record, "slots");
   lua_pushinteger(L, n);

@@ -89,7 +89,7 @@ enum {
   FLL_H_OWN = 4     /* user value: a table of its own, see graph.c */
 };
 
-enum { FLL_KEPT = 1, FLL_BY_SCOPE = 2, FLL_SPARE = 4 };
+enum { FLL_KEPT = 1, FLL_BY_SCOPE = 2, FLL_SPARE = 4, FLL_ALIAS = 8 };
 
 typedef struct fll_tensor {
   fl_tensor *t; /* NULL: closed, or not filled in yet */

@@ -252,7 +252,7 @@ static void close_kept(lua_State *L, fl_lua *st) {
   for (int k = list ? (int)lua_rawlen(L, -1) : 0; k > 0; k--) {
     lua_rawgeti(L, -1, k);
     fll_tensor *h = fll_test(L, -1);
-    if (h && h->fate & FLL_SPARE)
+    if (h && h->fate & FLL_ALIAS)
       fll_close(st, h, 0);
     lua_pop(L, 1);
   }

@@ -87,6 +87,45 @@ describe("a checkpoint", function()
     assert.error_matches(function() y:backward() end, "a second time")
   end)
 
+  -- tensors of 256 KiB: what f makes is closed at once only if it is large
+  it("gives the gradients of its arguments when checkpoints are nested", function()
+    local function gradients(wrap)
+      local x = core.full({256, 256}, 0.5, {requires_grad = true})
+      local w = core.full({256}, 1.5, {requires_grad = true})
+      local function inner(z, v) return z:sin() * v end
+      local function outer(y, v)
+        for _ = 1, 3 do y = wrap(inner, y, v) end
+        return y
+      end
+      local y = x
+      for _ = 1, 2 do y = wrap(outer, y, w) end
+      y:sum():backward()
+      return {x.grad[1][1]:item(), x.grad[-1][-1]:item(), w.grad[1]:item()}
+    end
+    assert.same(gradients(function(f, ...) return f(...) end), gradients(flare.checkpoint))
+  end)
+
+  it("refuses a function that closes its argument: the gradient would be lost", function()
+    local x, again = core.full({4}, 0.5, {requires_grad = true}), false
+    local function f(h)
+      local y = h * 3
+      if again == (h * 1).requires_grad then h:close() end
+      return y
+    end
+    local message = "checkpoint: the function closed its argument 1"
+    assert.error_matches(function() flare.checkpoint(f, x * 2) end, message, 1, true)
+    again = true
+    local y = flare.checkpoint(f, x * 2):sum()
+    assert.error_matches(function() y:backward() end, message, 1, true)
+    local double = flare.func{name = "double", forward = function(_, h)
+      local y = h * 2
+      h:close()
+      return y
+    end, backward = function(_, dy) return dy * 2 end}
+    assert.error_matches(function() double(x * 2) end, "double: the function closed its argument 1",
+                         1, true)
+  end)
+
   it("ends its scope after an error in forward and in backward", function()
     local w, fails = core.ones(3, {requires_grad = true}), true
     local function f(x)
