@@ -264,34 +264,6 @@ static int interruptible(lua_State *L) {
 
 /* --- odds and ends --- */
 
-/* pass(...): its arguments. `return pass(f(x))` keeps the caller's frame on the
- * stack for as long as f runs, which `return f(x)` does not. */
-static int core_pass(lua_State *L) {
-  return lua_gettop(L);
-}
-
-static int finish_framed(lua_State *L, int status, lua_KContext context) {
-  (void)status, (void)context;
-  return lua_gettop(L);
-}
-
-static int call_framed(lua_State *L) {
-  lua_pushvalue(L, lua_upvalueindex(1));
-  lua_insert(L, 1);
-  lua_callk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, finish_framed);
-  return lua_gettop(L);
-}
-
-/* framed(f): f as a C function. Lua drops the caller's frame for `return f(x)`
- * where f is a Lua function, but not where it is a C function, so that an error
- * in f names the caller's line. */
-static int core_framed(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TFUNCTION);
-  lua_settop(L, 1);
-  lua_pushcclosure(L, call_framed, 1);
-  return 1;
-}
-
 static int is_tensor(lua_State *L) {
   lua_pushboolean(L, fll_test(L, 1) != NULL);
   return 1;
@@ -381,6 +353,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_capture_core(L);
   fll_modes_core(L);
   fll_scope_core(L);
+  fll_module_core(L);
   fll_stream_core(L);
   fll_comm_core(L);
   fll_dlpack_core(L);
@@ -401,10 +374,6 @@ int luaopen_flare_core(lua_State *L) {
   fll_text_core(L);
   fll_thread_core(L);
   add_format(L);
-  lua_pushcfunction(L, core_pass);
-  lua_setfield(L, -2, "pass");
-  lua_pushcfunction(L, core_framed);
-  lua_setfield(L, -2, "framed");
   lua_pushliteral(L, FL_VERSION);
   lua_setfield(L, -2, "version");
   return 1;

@@ -27,7 +27,7 @@ static void push_where(lua_State *L, fl_lua *st) {
   lua_pushliteral(L, "");
 }
 
-/* --- in which module: the `self`s of the running functions --- */
+/* --- in which module: those that are called, or `self` of a method --- */
 
 /* Pushes the name of the table at `inner` among the fields of the one at
  * `outer`, also inside a list there ("blocks.2"); false: it is not there. */
@@ -66,10 +66,6 @@ static bool push_name_in(lua_State *L, int outer, int inner, int depth) {
   return false;
 }
 
-bool fll_push_name_in(lua_State *L, int outer, int inner) {
-  return push_name_in(L, outer, lua_absindex(L, inner), 2);
-}
-
 static bool is_module(lua_State *L, int i) {
   bool yes =
       lua_getfield(L, i, "__module") == LUA_TBOOLEAN && lua_toboolean(L, -1);
@@ -101,7 +97,8 @@ static int module_path(lua_State *L) {
     const char *name = lua_getlocal(of, &ar, 1);
     if (!name)
       continue;
-    bool self = strcmp(name, "self") == 0;
+    bool self = strcmp(name, "self") == 0 ||
+                (*name == '(' && fll_is_module_call(of, &ar));
     if (of != L)
       lua_xmove(of, L, 1);
     if (self && lua_istable(L, -1) && !lua_rawequal(L, -1, 2) &&
@@ -587,6 +584,7 @@ static const struct {
     {"attempt to index a nil value (global 'self')",
      "methods are defined with ':', as in function Net:forward(x)"},
     {"attempt to call a flare.shape value", "shape is a table: x.shape[1]"},
+    {"C stack overflow", "modules can call each other about 190 deep"},
 };
 
 static int field(lua_State *L) {
@@ -678,10 +676,36 @@ static void push_hinted(lua_State *L, const char *text) {
     lua_pushstring(L, text);
 }
 
+/* Replaces the line of the library that an error of Lua itself begins with by
+ * the script's line. Called by a message handler, on the stack of the error:
+ * the library's innermost function is below the handler's. */
+static const char *push_script_line(lua_State *L, const char *text) {
+  fl_lua *st = state_or_null(L);
+  const char *library = st && st->rt && *st->library ? st->library + 1 : "";
+  size_t n = strlen(library);
+  const char *rest =
+      n && strncmp(text, library, n) == 0 ? strchr(text, ':') : 0;
+  lua_Debug ar = {.source = ""};
+  int level = 0;
+  while (rest && isdigit((unsigned char)rest[1]))
+    rest++;
+  if (!rest || rest[1] != ':')
+    return lua_pushstring(L, text);
+  while (!fll_is_library(st, ar.source) && lua_getstack(L, ++level, &ar))
+    lua_getinfo(L, "S", &ar);
+  fl_site site = fll_site_from(L, st, level);
+  const char *where = site ? fl_site_text(st->rt, site) : library;
+  return strncmp(where, library, n) == 0
+             ? lua_pushstring(L, text)
+             : lua_pushfstring(L, "%s%s", where, rest + 1);
+}
+
 /* core.hint(message): the message, with a hint if there is one for it. */
 static int hint(lua_State *L) {
-  const char *text = luaL_checkstring(L, 1);
+  luaL_checkstring(L, 1);
   lua_settop(L, 1);
+  const char *text = push_script_line(L, lua_tostring(L, 1));
+  lua_replace(L, 1);
   push_hinted(L, text);
   return 1;
 }

@@ -62,7 +62,6 @@ enum {
   FLL_READY,     /* on_ready's function, called when a gradient is ready */
   FLL_LENT,      /* weak: functions that give what was lent */
   FLL_COROUTINE, /* the one that called last */
-  FLL_TAILS,     /* lines of tail calls, tail.c */
   FLL_KEYS
 };
 extern const char fll_keys[FLL_KEYS];
@@ -211,7 +210,6 @@ struct fl_lua {
   bool site_cache;
   uint64_t epoch; /* in the high bits of keys */
   fll_site sites[FLL_SITES];
-  struct fll_tail *tails;
   char library[128]; /* files that start so are the library's own */
   /* for the host, state.c */
   char *traceback;
@@ -278,18 +276,18 @@ void fll_gc_core(lua_State *L);
 /* Whether the caller of the running function is called as a statement, so that
  * its results are lost; false if this Lua does not tell. */
 bool fll_discards(lua_State *L, const fl_lua *st);
-/* Marks in the cache in place of a site: the line is the library's, or that of
- * Module:__call, whose frames say which modules run. */
-#define FLL_IN_LIBRARY     UINT32_MAX
-#define FLL_IN_MODULE_CALL (UINT32_MAX - 1)
+/* Stands in the cache in place of a site: the line is the library's. */
+#define FLL_IN_LIBRARY UINT32_MAX
 /* The innermost line from that level on that is the user's; where there is
  * none, the innermost one of the library. */
 fl_site fll_site_from(lua_State *L, fl_lua *st, int level);
 bool fll_is_library(const fl_lua *st, const char *source);
-/* tail.c: the user's line between two frames of Module:__call, or 0. */
-fl_site fll_site_tail(lua_State *L, fl_lua *st, lua_Debug *inner,
-                      lua_Debug *outer);
 void fll_site_open(lua_State *L, fl_lua *st);
+
+/* module.c */
+/* Whether the frame is a call of a module, which is its first local. */
+bool fll_is_module_call(lua_State *L, lua_Debug *ar);
+void fll_module_core(lua_State *L);
 
 /* error.c */
 int fll_error(lua_State *L, const char *format, ...) __attribute__((noreturn));
@@ -306,10 +304,7 @@ const char *fll_selfhint(lua_State *L);
 /* nil, message: how the world's failures are returned */
 int fll_failed(lua_State *L, const char *format, ...);
 const char *fll_hint_of(const char *text); /* NULL: none is known */
-/* Pushes "blocks.2" for the table at `inner` inside the one at `outer`, or
- * returns false. May raise: fields are read. */
-bool fll_push_name_in(lua_State *L, int outer, int inner);
-int fll_messageh(lua_State *L); /* adds hints and a traceback */
+int fll_messageh(lua_State *L);            /* adds hints and a traceback */
 void fll_error_core(lua_State *L);
 void fll_missing_core(lua_State *L), fll_profile_core(lua_State *L);
 
@@ -585,7 +580,7 @@ static inline fl_site fll_site_here(lua_State *L, fl_lua *st) {
   uint32_t instruction = fll_word(pc - 4);
   key |= st->epoch;
   if (FLL_LIKELY(s->key == key && s->instruction == instruction &&
-                 s->site < FLL_IN_MODULE_CALL))
+                 s->site < FLL_IN_LIBRARY))
     return s->site;
   return fll_site_from(L, st, 1);
 }

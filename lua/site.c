@@ -12,7 +12,7 @@ bool fll_is_library(const fl_lua *st, const char *source) {
   return n && strncmp(source, st->library, n) == 0;
 }
 
-/* Where a frame is: a site, one of the two marks, or 0 for a C function. */
+/* Where a frame is: a site, FLL_IN_LIBRARY, or 0 for a C function. */
 static fl_site site_of_frame(lua_State *L, fl_lua *st, lua_Debug *ar) {
   const char *record = (const char *)ar->i_ci;
   fll_site *s = NULL;
@@ -33,49 +33,39 @@ static fl_site site_of_frame(lua_State *L, fl_lua *st, lua_Debug *ar) {
   if (ar->currentline < 0)
     return 0;
   fl_site site = FLL_IN_LIBRARY;
-  if (!fll_is_library(st, ar->source)) {
+  if (!fll_is_library(st, ar->source))
     site = fl_site_intern(st->rt, ar->short_src, ar->currentline);
-  } else {
-    static const char tail[] = "nn/module.lua";
-    size_t n = strlen(ar->source), t = sizeof tail - 1;
-    if (n >= t && strcmp(ar->source + n - t, tail) == 0)
-      site = FLL_IN_MODULE_CALL;
-  }
   if (s)
     *s = (fll_site){key, instruction, site};
   return site;
 }
 
-/* After a tail call of a module from another's forward. */
-static fl_site site_of_tail(lua_State *L, fl_lua *st, int level,
-                            lua_Debug *inner) {
-  lua_Debug outer;
-  lua_getinfo(L, "t", inner);
-  if (!inner->istailcall || !lua_getstack(L, level + 1, &outer) ||
-      site_of_frame(L, st, &outer) != FLL_IN_MODULE_CALL)
-    return 0;
-  return fll_site_tail(L, st, inner, &outer);
+/* The innermost line of the script's from that level on, or 0; and the level of
+ * the innermost Lua function of the library, or -1. */
+static fl_site find_script(lua_State *L, fl_lua *st, int level, int *library) {
+  lua_Debug ar;
+  *library = -1;
+  for (; lua_getstack(L, level, &ar); level++) {
+    fl_site site = site_of_frame(L, st, &ar);
+    if (site && site != FLL_IN_LIBRARY)
+      return site;
+    if (site && *library < 0)
+      *library = level;
+  }
+  return 0;
 }
 
 fl_site fll_site_from(lua_State *L, fl_lua *st, int level) {
   lua_Debug ar;
-  int innermost = -1;
-  for (; lua_getstack(L, level, &ar); level++) {
-    fl_site site = site_of_frame(L, st, &ar);
-    if (site == FLL_IN_MODULE_CALL) {
-      fl_site lost = site_of_tail(L, st, level, &ar);
-      if (lost)
-        return lost;
-    } else if (site != FLL_IN_LIBRARY) {
-      if (site)
-        return site;
-      continue;
-    }
-    if (innermost < 0)
-      innermost = level;
-  }
+  int library, ignored;
+  fl_site site = find_script(L, st, level, &library);
+  /* `return f(x)` of a coroutine has left its stack: it was resumed at ... */
+  if (!site && L != st->main)
+    site = find_script(st->main, st, 0, &ignored);
+  if (site)
+    return site;
   /* the library runs by itself: a thread, a command */
-  if (innermost < 0 || !lua_getstack(L, innermost, &ar))
+  if (library < 0 || !lua_getstack(L, library, &ar))
     return 0;
   lua_getinfo(L, "Sl", &ar);
   return fl_site_intern(st->rt, ar.short_src, ar.currentline);

@@ -55,8 +55,6 @@ void fll_shut(fl_lua *st) {
   }
   fll_lending_release(st->lending);
   st->lending = NULL;
-  free(st->tails);
-  st->tails = NULL;
   free(st->traceback);
   st->traceback = NULL;
 }

@@ -64,9 +64,74 @@ describe("the user's line", function()
     end
   end)
 
-  it("is that of the return, or of the function where there are several", function()
+  it("is that of the return, also where there are several", function()
     starts(line(12), fails(net.A(3, 4), flare.ones(2, 5)))
     starts(line(7), fails(net.A(3, 4), flare.full({2}, 99, {dtype = "i64"}), "look"))
+    local Branches = flare.class("Branches", nn.Module)
+    function Branches:init() self.fc = nn.Linear(3, 4) end
+    function Branches:forward(x)
+      if x:dim() == 1 then
+        return self.fc(x)
+      end
+      return self.fc(x)
+    end
+    local second = debug.getinfo(1, "l").currentline - 2
+    for n, shape in pairs{[second - 2] = {5}, [second] = {2, 5}} do
+      local message = fails(Branches(), flare.ones(shape))
+      starts("spec/site_spec.lua:" .. n .. ":", message)
+      assert.matches("%(in Branches%.fc%)$", message)
+    end
+  end)
+
+  it("is that of a tail call behind pcall, xpcall, a coroutine and a metamethod", function()
+    local layer, x = nn.Linear(3, 4), flare.ones(2, 5)
+    local function tail()
+      local y = x
+      return layer(y)
+    end
+    local here = "spec/site_spec.lua:" .. debug.getinfo(1, "l").currentline - 2 .. ":"
+    local _, thrown = xpcall(tail, function(message) return message end)
+    starts(here, thrown)
+    starts(here, fails(tail))
+    starts(here, fails(coroutine.wrap(tail)))
+    starts(here, select(2, coroutine.resume(coroutine.create(tail))))
+    starts(here, fails(function() return setmetatable({}, {__index = tail}).x end))
+    starts(here, fails(table.sort, {1, 2}, tail))
+  end)
+
+  it("is that of the resume where a coroutine has left its own", function()
+    local x = flare.ones(2, 3)
+    local function tail() return flare.einsum("ij,jk", x, x) end
+    local co = coroutine.create(tail)
+    local _, message = coroutine.resume(co)
+    starts("spec/site_spec.lua:" .. debug.getinfo(1, "l").currentline - 1 .. ":", message)
+  end)
+
+  it("has a hint where modules are nested too deep", function()
+    local Deep = flare.class("Deep", nn.Module)
+    function Deep:forward(n) return n > 0 and self(n - 1) or n end
+    assert.are.equal(0, Deep()(150))
+    local message = core.hint(fails(Deep(), 300))
+    assert.matches("C stack overflow %(modules can call each other about 190 deep%)", message)
+  end)
+
+  it("leaves forward free to yield, with and without hooks and a profile", function()
+    local Waits = flare.class("Waits", nn.Module)
+    function Waits:forward(x) return coroutine.yield(x), 2, nil end
+    local module = Waits()
+    local function run(x) return select("#", module(x)), (module(x)) end
+    local function check()
+      local resume = coroutine.wrap(run)
+      assert.are.equal(5, resume(5))
+      assert.are.equal(5, resume(6))
+      assert.are.same({3, 7}, {resume(7)})
+    end
+    check()
+    module:register_forward_hook(function() end)
+    check()
+    local stop = flare.profile.start()
+    check()
+    stop()
   end)
 
   it("is the caller's where there is no module around", function()

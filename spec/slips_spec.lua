@@ -29,6 +29,13 @@ describe("an error", function()
     says("nn.init:zeros_(flare.ones(2))", "init.zeros_(...)")
   end)
 
+  it("of Lua's in the library names the script's line where it ends a script", function()
+    local text = "local o = flare.optim.SGD(flare.nn.Linear(2, 2), {lr = 1})\no.zero_grad()"
+    local chunk = assert(load("local flare = ... " .. text, "=slip"))
+    local _, why = xpcall(chunk, flare.core.hint, flare)
+    assert.matches("^slip:2: attempt to index a nil value %(local 'self'%) %(methods are called", why)
+  end)
+
   it("names the colon where a method is called with a dot", function()
     local hint = "methods are called with ':'"
     says("local l = flare.ones(1, {requires_grad = true}) l.backward()", hint)

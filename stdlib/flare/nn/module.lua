@@ -11,8 +11,6 @@ local fail = require "flare.fail"
 local fields = require "flare.nn.fields"
 local walk = require "flare.nn.walk"
 
-local pass = core.pass
-
 local Module = class("Module")
 Module.__keeps = true
 Module.__module = true
@@ -43,6 +41,7 @@ function Module:forward()
 end
 
 local watcher -- while a profile runs: the function that is called instead
+local watch -- sets whether there is one
 
 --- Calls f(module, run, ...) in place of every call of a module; run(module, ...) makes the call.
 -- nil ends this.
@@ -51,21 +50,20 @@ function Module.watch(f)
     fail("watch: a function or nil is expected, got %s", type(f))
   end
   watcher = f
+  watch(f ~= nil)
 end
 
--- `pass` makes these calls no tail calls: errors and call sites find the modules that run by the
--- frames of __call, whose first local is `self`.
 local function run(self, ...)
-  if self._hooks then return pass(require("flare.nn.hooks").call(self, ...)) end
-  return pass(self:forward(...))
+  if self._hooks then return require("flare.nn.hooks").call(self, ...) end
+  return self:forward(...)
 end
 
-function Module:__call(...)
-  if watcher then return pass(watcher(self, run, ...)) end
-  -- the body of run, since a call of it costs 20 ns
-  if self._hooks then return pass(require("flare.nn.hooks").call(self, ...)) end
-  return pass(self:forward(...))
-end
+-- A C function, which calls forward or, if the module has hooks or is watched, this function:
+-- after `return self.fc(x)` the caller's line is still known.
+Module.__call, watch = core.module_call(function(self, ...)
+  if watcher then return watcher(self, run, ...) end
+  return run(self, ...)
+end)
 
 --- Iterates over name, tensor of all parameters; a shared parameter occurs once.
 function Module:named_parameters()
