@@ -115,8 +115,8 @@ describe("a checkpoint", function()
     local message = "checkpoint: the function closed its argument 1"
     assert.error_matches(function() flare.checkpoint(f, x * 2) end, message, 1, true)
     again = true
-    local y = flare.checkpoint(f, x * 2):sum()
-    assert.error_matches(function() y:backward() end, message, 1, true)
+    local loss = flare.checkpoint(f, x * 2):sum()
+    assert.error_matches(function() loss:backward() end, message, 1, true)
     local double = flare.func{name = "double", forward = function(_, h)
       local y = h * 2
       h:close()

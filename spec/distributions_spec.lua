@@ -51,6 +51,14 @@ local made = {
 }
 
 describe("distributions", function()
+  it("take numbers as values", function()
+    near(D.Uniform(0, 2):log_prob(0.5), {-math.log(2)}, 1e-6)
+    near(D.Gumbel(0, 1):icdf(0.5), {-math.log(math.log(2))}, 1e-6)
+    near(D.Exponential(2):cdf(1), {1 - math.exp(-2)}, 1e-6)
+    assert.error_matches(function() return D.Laplace(0, 1):log_prob "x" end,
+                         "Laplace:log_prob: x must be a tensor, got string")
+  end)
+
   for _, row in ipairs(expected) do
     local name, log_prob, entropy, mean, variance, kl = table.unpack(row)
     local d, x, q = table.unpack(made[name])

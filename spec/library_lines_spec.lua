@@ -13,7 +13,8 @@ local function lists(folder)
     {x, x, x}, {x, {}, {}}, {path, folder .. "/y"}, {3, 3}, {{}, {}}, {layer}, {layer, 3},
     {{1, 2}}, {x, nil, 3}, {layer, nothing}, {nothing, 3}, {nothing, x}, {{a = 1}}, {0 / 0}, {-1},
     {1, -1}, {x, x, 3}, {layer, x}, {{x, 3}}, {{x}, path}, {layer, {a = 1}}, {path, {a = 1}},
-    {x, true, true},
+    {x, true, true}, {3, x}, {nil, x}, {path, x}, {nothing, x, x}, {x, nothing}, {{x}, {x}},
+    {x, path, path}, {3, 3, 3}, {nil, nil, x},
   }
 end
 

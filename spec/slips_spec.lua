@@ -33,7 +33,7 @@ describe("an error", function()
     local text = "local o = flare.optim.SGD(flare.nn.Linear(2, 2), {lr = 1})\no.zero_grad()"
     local chunk = assert(load("local flare = ... " .. text, "=slip"))
     local _, why = xpcall(chunk, flare.core.hint, flare)
-    assert.matches("^slip:2: attempt to index a nil value %(local 'self'%) %(methods are called", why)
+    assert.matches("^slip:2: attempt to index a nil value %(local 'self'%) %(methods are", why)
   end)
 
   it("names the colon where a method is called with a dot", function()

@@ -26,11 +26,6 @@ end
 local objects = setmetatable({}, {__mode = "k"}) -- compiled function -> the core's object
 local origins = setmetatable({}, {__mode = "k"}) -- compiled function -> what it was made of
 
-local function callable(f)
-  local meta = getmetatable(f)
-  return type(f) == "function" or type(meta) == "table" and meta.__call
-end
-
 --- A function that computes what `f` computes, faster: the kernels of a call wait until `f` returns
 -- or a value is read, and then run by a plan, with elementwise operators fused into one kernel. A
 -- plan is made when the same operators run for the second time, on shapes, strides and dtypes as
@@ -54,10 +49,7 @@ end
 -- default: while threads compile them, on a GPU, calls run without the plan
 -- @return the compiled function; a table that can be called for a module
 function M.compile(f, opts)
-  if not callable(f) then
-    fail("compile: expected a function or a module, got %s",
-      core.is_tensor(f) and "a tensor" or type(f))
-  end
+  options.callable("compile", f)
   local o = options.check("compile", opts, {exact = false, graphs = true, chunk = options.none,
     memory = options.none, wait = false, pure = false})
   local chunk = o.chunk == nil and 0 or o.chunk == false and -1

@@ -38,7 +38,7 @@ end
 
 -- f's one result.
 local function value(where, f, xs)
-  local y = f(table.unpack(xs))
+  local y = options.callable(where, f)(table.unpack(xs))
   if not core.is_tensor(y) then
     fail("%s: the function must return a tensor, got %s", where, type(y))
   end

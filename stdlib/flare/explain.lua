@@ -3,8 +3,8 @@
 local class = require "flare.class"
 local compile = require "flare.compile"
 local core = require "flare.core"
-local fail = require "flare.fail"
 local floor = require "flare.profile.floor"
+local options = require "flare.options"
 local profile = require "flare.profile"
 local step = require "flare.profile.step"
 
@@ -203,12 +203,7 @@ local M = {}
 -- `memory` {peak, kernel, device, holders, the live bytes at each kernel ...}; `eager` {launches,
 -- bytes, time, peak, seconds}; `seconds` of a call; `off`
 function M.explain(f, ...)
-  local meta = getmetatable(f)
-  if type(f) ~= "function" and not (type(meta) == "table" and meta.__call) then
-    fail("explain: expected a function or a module, got %s",
-      core.is_tensor(f) and "a tensor" or type(f))
-  end
-  return Explanation(f, table.pack(...))
+  return Explanation(options.callable("explain", f), table.pack(...))
 end
 
 return M

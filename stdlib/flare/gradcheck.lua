@@ -14,6 +14,7 @@ end
 
 local function results(f, inputs)
   local kept = {}
+  options.callable("gradcheck", f)
   for _, t in ipairs(table.pack(f(table.unpack(inputs, 1, #inputs)))) do
     if is_wanted(t) then kept[#kept + 1] = t end
   end

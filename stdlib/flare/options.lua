@@ -176,6 +176,16 @@ function M.bytes(where, name, value, also)
        and tostring(value) or M.kind(value))
 end
 
+--- Checks that `f` can be called and returns it.
+function M.callable(where, f)
+  local meta = getmetatable(f) -- hidden where a userdata is a kernel
+  local kernel = type(f) == "userdata" and not core.is_tensor(f)
+  if type(f) ~= "function" and not kernel and not (type(meta) == "table" and meta.__call) then
+    fail("%s: expected a function or a module, got %s", where, M.kind(f))
+  end
+  return f
+end
+
 --- Checks that `value` is a tensor and returns it.
 function M.tensor(where, name, value)
   if not core.is_tensor(value) then

@@ -7,10 +7,9 @@ local M = {}
 
 local function list_of(where, ...)
   local list = type((...)) == "table" and (...) or {...}
-  if #list == 0 then fail("%s: needs at least one tensor", where) end
-  for k, x in ipairs(list) do
-    if not core.is_tensor(x) then fail("%s: input %d is %s, not a tensor", where, k, type(x)) end
-  end
+  local n = type((...)) == "table" and #list or select("#", ...)
+  if n == 0 then fail("%s: needs at least one tensor", where) end
+  for k = 1, n do options.tensor(where, ("input %d"):format(k), list[k]) end
   return list
 end
 
@@ -161,10 +160,10 @@ function M.rot90(x, k, dims)
 end
 
 --- Flips x upside down, along dim 1.
-function M.flipud(x) return x:flip(1) end
+function M.flipud(x) return options.tensor("flipud", "x", x):flip(1) end
 
 --- Flips x left to right, along dim 2.
-function M.fliplr(x) return x:flip(2) end
+function M.fliplr(x) return options.tensor("fliplr", "x", x):flip(2) end
 
 --- A block-diagonal matrix of matrices.
 function M.block_diag(...)

@@ -12,6 +12,9 @@ return function(dataset, parts, opts)
   if type(parts) ~= "table" or #parts == 0 then
     fail("data.split: fractions like {0.9, 0.1} are expected")
   end
+  if type(dataset) ~= "table" or not dataset.size then
+    fail("data.split: a data set is expected, got %s", options.kind(dataset))
+  end
   local n = dataset:size()
   local counts, total = {}, 0
   for i, part in ipairs(parts) do

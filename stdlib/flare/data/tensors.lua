@@ -8,8 +8,10 @@ local Tensors = class("Tensors")
 --- data.Tensors(x, y, ...)
 function Tensors:init(...)
   self.tensors = {...}
-  if #self.tensors == 0 then fail("data.Tensors: at least one tensor is needed") end
-  for i, t in ipairs(self.tensors) do
+  local n = select("#", ...)
+  if n == 0 then fail("data.Tensors: at least one tensor is needed") end
+  for i = 1, n do
+    local t = self.tensors[i]
     if not core.is_tensor(t) or t:dim() == 0 then
       fail("data.Tensors: argument %d must be a tensor with rows", i)
     end

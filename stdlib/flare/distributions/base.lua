@@ -135,6 +135,11 @@ function Distribution:variance() without(self, "variance") end
 --- The standard deviation.
 function Distribution:std() return self:variance():sqrt() end
 
+-- A value of the random variable as a tensor like the parameter `as`.
+local function point(where, x, as)
+  return type(x) == "number" and core.tensor(x, M.like(as)) or options.tensor(where, "x", x)
+end
+
 --- Defines a distribution: the names of its parameters, its methods, a description for help. The
 -- defaults are for parameters after the first.
 function M.define(name, names, methods, what, defaults)
@@ -151,6 +156,14 @@ function M.define(name, names, methods, what, defaults)
     M.take(self, names, table.unpack(given, 1, #names))
   end
   for key, f in pairs(methods) do cls[key] = f end
+  for _, key in ipairs{"log_prob", "cdf", "icdf"} do
+    local f, where = methods[key], name .. ":" .. key
+    if f then
+      cls[key] = function(self, x)
+        return f(self, point(where, x, self[names[1]] or self.logits))
+      end
+    end
+  end
   return cls
 end
 

@@ -6,6 +6,7 @@ local core = require "flare.core"
 local fail = require "flare.fail"
 local line_search = require "flare.optim.line_search"
 local master = require "flare.optim.master"
+local options = require "flare.options"
 local Optimizer = require "flare.optim.optimizer"
 
 --- optim.LBFGS(parameters, {lr = 1, max_iter = 20, max_eval = max_iter * 1.25,
@@ -93,7 +94,8 @@ function LBFGS:step(closure)
     evaluations = evaluations + 1
     local _ <close> = core.enable_grad()
     local loss = closure()
-    return type(loss) == "number" and loss or loss:item()
+    if type(loss) == "number" then return loss end
+    return options.tensor("LBFGS:step", "the loss", loss):item()
   end
   local first = evaluate()
   local loss = first

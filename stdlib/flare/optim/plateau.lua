@@ -39,7 +39,7 @@ end
 function PlateauLR:step(value)
   if type(value) ~= "number" then
     if value == nil then fail("PlateauLR:step needs the metric that it watches") end
-    value = value:item()
+    value = options.tensor("PlateauLR:step", "the metric", value):item()
   end
   local o = self.options
   if better(o, value, self.best) then
