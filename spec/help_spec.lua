@@ -63,8 +63,8 @@ describe("flare.help", function()
   end)
 
   it("tells how everything in the library's parts is called", function()
-    for _, part in ipairs{"nn", "optim", "data", "io", "log", "metrics", "distributions",
-                         "dist", "models"} do
+    for _, part in ipairs{"nn", "optim", "data", "io", "log", "metrics", "train",
+                         "distributions", "dist", "models"} do
       for name, value in pairs(flare[part]) do
         local path = part .. "." .. name
         local text = flare.help(path)

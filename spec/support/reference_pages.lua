@@ -9,6 +9,7 @@ local parts = {
   {"data", "Data sets and loaders", "nn.md", "Layers, optimizers, data"},
   {"io", "Files", "files.md", "Files"},
   {"log", "Progress, metrics and plots", "training.md", "Training"},
+  {"train", "The training loop", "training.md", "Training"},
   {"metrics", "Metrics", "metrics.md", "Metrics"},
   {"models", "Published models", "models.md", "Published models"},
   {"dist", "Several processes", "distributed.md", "Distributed training"},

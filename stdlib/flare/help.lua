@@ -202,8 +202,8 @@ local function find(path)
 end
 
 -- The parts of the library in which a name is looked up that `flare` does not have.
-local parts = {"nn", "optim", "data", "io", "log", "metrics", "distributions", "dist", "cuda",
-               "onnx", "op", "memory"}
+local parts = {"nn", "optim", "data", "io", "log", "metrics", "train", "distributions", "dist",
+               "cuda", "onnx", "op", "memory"}
 
 local function nearest(name)
   local names = {}

@@ -13,7 +13,7 @@ if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))
 local files = {}
 for _, part in ipairs {"args", "backends", "class", "cuda", "data", "dist", "distributions", "io",
   "log", "metrics", "models", "nn", "onnx", "op", "optim", "print", "profile", "options",
-  "checkpoint", "help", "text", "vmap", "strict"} do
+  "checkpoint", "help", "text", "train", "vmap", "strict"} do
   files[part] = "flare." .. part
 end
 for file, names in next, {

@@ -32,12 +32,12 @@ function Metric:reset()
   return self
 end
 
---- Adds a tensor to a sum. Batches of one metric may lie on several devices.
+--- Adds a tensor to a sum, which moves to the device of the last batch.
 function Metric:add(name, x)
   local _ <close> = core.no_grad()
   local before = self.states[name]
   x = x:detach():to "f64"
-  self.states[name] = before and before:add(x:to(before.device)) or x:clone()
+  self.states[name] = before and before:to(x.device):add(x) or x:clone()
 end
 
 --- Appends the rows of a tensor.

@@ -1,0 +1,12 @@
+--- flare.train: the training loop, with what a long run needs around it.
+--
+--     local trainer = flare.train.Trainer{model = model, optimizer = optimizer, loss = loss,
+--                                         train = loader, validate = held_out, epochs = 10}
+--     local history = trainer:fit()
+require "flare"
+
+local files = {Trainer = "trainer"}
+
+for name, file in next, files do files[name] = "flare.train." .. file end
+
+return require "flare.lazy"("train", {}, files)

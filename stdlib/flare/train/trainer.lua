@@ -1,0 +1,300 @@
+--- The training loop. `fit` is the outline, `update` a step of the optimizer, `measure` a
+-- validation, `save` and `restore` the checkpoints: take what you need into a loop of your own.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local flare = require "flare"
+local nest = require "flare.nest"
+local options = require "flare.options"
+
+local dist, metrics, tree = flare.dist, flare.metrics, flare.io.tree
+
+local defaults = {accumulate = 1, schedule_by = "step", mode = "min", keep = 2, resume = true,
+                  log_every = 50, progress = true, parallel = true}
+for name in ([[model optimizer train loss step epochs steps device clip autocast scaler compile
+    schedule validate metrics monitor patience folder save_every parts log callbacks]])
+  :gmatch "%S+" do
+  defaults[name] = options.none
+end
+
+--- train.Trainer{model =, optimizer =, train = loader, loss = f, epochs = n, ...}
+-- `loss`: a loss layer or function, called with model(x) and y of a batch; or `step`: a function of
+-- the model and a batch, which returns the loss, and for metrics predictions and targets.
+-- `epochs`, `steps`: how long; `device`: where batches go, by default that of the model.
+-- `accumulate`: batches of a step of the optimizer; `clip`: the greatest norm of the gradients;
+-- `autocast`: "bf16" or "f16", which gets a `scaler` (optim.GradScaler) if none is given;
+-- `compile`: true, for {exact = true}, or options of flare.compile. `schedule` steps each "step",
+-- or each "epoch" with schedule_by = "epoch".
+-- `validate`: a loader that is measured after each epoch, with `metrics`, a table of them by name.
+-- `monitor`: the figure that decides what is best, by default "val_loss", or "loss" without
+-- validation; `mode`: whether "min" or "max" is better; `patience`: epochs without a better one
+-- after which to stop.
+-- `folder`: of checkpoints; the newest `keep` are kept, one for each epoch and, with `save_every`,
+-- after so many steps; best.flare has the best model. With `resume`, fit continues from the newest.
+-- `parts`: further objects with a state_dict, by name.
+-- `log`: the path of a metrics file, or an object with write{step =, ...}, for each `log_every`-th
+-- step and each epoch; `progress`: whether to draw a bar.
+-- `callbacks`: a list of tables with functions start, step, epoch and finish, which get the trainer
+-- and a table of figures. In a job, `parallel` puts the model into dist.DataParallel.
+local Trainer = class("Trainer")
+Trainer.__keeps = true
+
+local function check(o)
+  local where = "train.Trainer"
+  for _, name in ipairs {"model", "optimizer", "train"} do
+    if type(o[name]) ~= "table" then fail("%s: %s is needed", where, name) end
+  end
+  for one, other in pairs {loss = "step", epochs = "steps"} do
+    if (o[one] == nil) == (o[other] == nil) then fail("%s: pass %s or %s", where, one, other) end
+  end
+  for _, name in ipairs {"epochs", "steps", "accumulate", "save_every", "patience", "log_every"} do
+    if o[name] ~= nil then options.count(where, name, o[name]) end
+  end
+  for key, known in pairs {mode = {min = 1, max = 1}, schedule_by = {step = 1, epoch = 1}} do
+    if not known[o[key]] then
+      fail("%s: unknown %s '%s'%s", where, key, o[key], options.hint(o[key], known))
+    end
+  end
+  if o.save_every and not o.folder then fail("%s: save_every needs a folder", where) end
+end
+
+function Trainer:init(given)
+  local o = options.check("train.Trainer", given, defaults)
+  check(o)
+  self.options, self.optimizer = o, o.optimizer
+  self.device = o.device or o.model:parameters()[1].device
+  self.scaler = o.scaler or flare.optim.GradScaler{enabled = o.autocast == "f16"}
+  self.measured = metrics.Collection(o.metrics or {})
+  self.monitor = o.monitor or o.validate and "val_loss" or "loss"
+  if getmetatable(o.model).__name == "dist.DataParallel" then
+    self.parallel = o.model
+  elseif dist.size() > 1 and o.parallel then
+    self.parallel = dist.DataParallel(o.model)
+    if o.train.ranks ~= dist.size() then
+      fail("train.Trainer: the loader needs shard = dist.world: each rank reads its own rows")
+    end
+  end
+  self.model = self.parallel or o.model
+  self.by_epoch = o.schedule and (o.schedule_by == "epoch"
+                                  or getmetatable(o.schedule).__name == "PlateauLR")
+  self.first = dist.rank() == 0 -- the rank that writes
+  self.at, self.epoch, self.history, self.waited, self.loss = 0, 0, {}, 0, metrics.Mean()
+  self.update = o.compile and flare.compile(Trainer.update,
+    o.compile == true and {exact = true} or o.compile) or nil
+end
+
+function Trainer:state_dict()
+  return {at = self.at, epoch = self.epoch, history = self.history, waited = self.waited,
+          best = self.best, stopped = self.stopped}
+end
+
+function Trainer:load_state_dict(saved, message)
+  options.state("Trainer", saved, message)
+  for _, key in ipairs {"at", "epoch", "history", "waited", "best", "stopped"} do
+    self[key] = saved[key]
+  end
+  return self
+end
+
+-- Loss, predictions and targets of a batch.
+local function forward(self, batch)
+  local o = self.options
+  local function run(...)
+    if o.step then return o.step(self.model, ...) end
+    local x, y = ...
+    local predicted = self.model(x)
+    return o.loss(predicted, y), predicted, y
+  end
+  if not o.autocast then return run(table.unpack(batch, 1, batch.n)) end
+  return core.autocast(o.autocast, run, table.unpack(batch, 1, batch.n))
+end
+
+--- A step of the optimizer: the mean gradient of the batches, clipped.
+-- @param batches a list of batches, each a list of what the loader gives
+-- @return the loss of each batch, a list
+function Trainer:update(batches)
+  local losses, scaler = {}, self.scaler
+  self.optimizer:zero_grad()
+  for k, batch in ipairs(batches) do
+    local function run()
+      local loss = forward(self, batch)
+      losses[k] = loss:detach()
+      scaler:scale(loss / #batches):backward()
+    end
+    if k < #batches and self.parallel then self.parallel:no_sync(run) else run() end
+  end
+  scaler:unscale_(self.optimizer)
+  if self.options.clip then flare.optim.clip_grad_norm_(self.model, self.options.clip) end
+  scaler:step(self.optimizer)
+  scaler:update()
+  return losses
+end
+
+-- What a loader gave, on the device; and its number of rows.
+local function batch_of(self, values)
+  local tensors = {}
+  local shape = nest.take(values, tensors)
+  for k, x in ipairs(tensors) do tensors[k] = x:to(self.device) end
+  return nest.give(shape, tensors), tensors[1] and tensors[1]:dim() > 0 and #tensors[1] or 1
+end
+
+--- The mean loss of a loader's rows, val_loss, and the metrics, over all ranks.
+-- @return a table of figures
+function Trainer:measure(loader)
+  local _ <close>, loss = core.no_grad(), metrics.Mean()
+  if self.parallel then -- ranks have statistics of their own rows
+    for _, buffer in ipairs(self.model:buffers()) do dist.broadcast_(buffer) end
+  end
+  self.model:eval()
+  self.measured:reset()
+  local next_batch = loader:epoch()
+  for _ = 1, loader:batches() do
+    local values = table.pack(next_batch())
+    if values[1] == nil then break end -- this rank has no row of the last batch
+    local batch, rows = batch_of(self, values)
+    local value, predicted, targets = forward(self, batch)
+    loss:update(value, rows)
+    if predicted ~= nil then self.measured:update(predicted, targets) end
+  end
+  self.model:train()
+  local figures = self.measured:compute()
+  figures.val_loss = loss:compute()
+  return figures
+end
+
+local function parts_of(self)
+  local o = self.options
+  local parts = {trainer = self, model = o.model, optimizer = self.optimizer, train = o.train,
+                 validate = o.validate, schedule = o.schedule, scaler = self.scaler}
+  for name, part in pairs(o.parts or {}) do parts[name] = part end
+  return parts
+end
+
+--- Writes a checkpoint; all ranks call it. Each has its own random numbers and losses.
+function Trainer:save()
+  local seed, offset = core.default_generator():state()
+  local generators = dist.all_gather(core.tensor({{seed, offset}}, {dtype = "i64"})):totable()
+  local loss, none = self.loss:state_dict(), core.zeros({}, {dtype = "f64"})
+  local sums = core.stack({(loss.sum or none):cpu(), (loss.count or none):cpu()}, 1)
+  local own = {generators = generators, losses = dist.all_gather(sums:unsqueeze(1))}
+  if self.first then assert(self.checkpoints:save(self.at, parts_of(self), own)) end
+end
+
+--- Continues from the newest checkpoint of the folder, if there is one.
+-- @return whether there is
+function Trainer:restore()
+  if #assert(self.checkpoints:steps()) == 0 then return false end
+  local saved = assert(self.checkpoints:load())
+  self.checkpoints:restore(saved, parts_of(self))
+  local rank = math.min(dist.rank() + 1, #saved.losses)
+  core.default_generator():set_state(table.unpack(saved.generators[rank]))
+  self.loss:load_state_dict{sum = saved.losses[rank][1], count = saved.losses[rank][2]}
+  dist.barrier()
+  return true
+end
+
+--- Loads the best model of the folder into the model.
+-- @return its figures, or nil and a message
+function Trainer:load_best()
+  local saved, message = tree.load(self.options.folder .. "/best.flare")
+  if saved then self.options.model:load_state_dict(saved.model) end
+  return saved and saved.figures, message
+end
+
+local function call(self, event, figures)
+  for _, callback in ipairs(self.options.callbacks or {}) do
+    if callback[event] then callback[event](self, figures or {}) end
+  end
+end
+
+local function write(self, figures)
+  if self.log then assert(self.log:write(figures)) end
+end
+
+--- Ends `fit` after this step, on all ranks that call it; the next `fit` continues.
+function Trainer:stop() self.halted = true end
+
+local function is_over(self)
+  local o = self.options
+  return self.stopped or self.halted or self.at >= (o.steps or math.huge)
+    or self.epoch >= (o.epochs or math.huge)
+end
+
+local function end_epoch(self)
+  local o, figures = self.options, {}
+  if o.validate then figures = self:measure(o.validate) end
+  self.epoch = self.epoch + 1
+  figures.epoch, figures.step, figures.loss = self.epoch, self.at, self.loss:compute()
+  self.loss:reset()
+  local value = figures[self.monitor]
+  if type(value) ~= "number" then
+    fail("train.Trainer: monitor = '%s' is no figure%s", self.monitor,
+         options.hint(self.monitor, figures))
+  end
+  if self.by_epoch then o.schedule:step(value) end
+  local sign = o.mode == "max" and -1 or 1
+  if value == value and (not self.best or sign * value < sign * self.best) then
+    self.best, self.waited = value, 0
+    if o.folder and self.first then
+      local best = {model = o.model:state_dict(), figures = figures}
+      assert(tree.save(o.folder .. "/best.flare", best))
+    end
+  else
+    self.waited = self.waited + 1
+    if o.patience and self.waited >= o.patience then self.stopped = true end
+  end
+  self.history[#self.history + 1] = figures
+  write(self, figures)
+  call(self, "epoch", figures)
+  if self.checkpoints then self:save() end
+end
+
+-- One epoch, or the rest of one.
+local function run_epoch(self, bar)
+  local o, loader = self.options, self.options.train
+  local next_batch = loader:epoch()
+  repeat
+    local batches, rows = {}, {}
+    local left = loader:batches() - loader:state_dict().position
+    for k = 1, math.min(o.accumulate, left) do
+      batches[k], rows[k] = batch_of(self, table.pack(next_batch()))
+    end
+    local losses = self:update(batches)
+    for k, loss in ipairs(losses) do self.loss:update(loss, rows[k]) end
+    self.at, left = self.at + 1, left - #batches
+    local figures = {step = self.at, epoch = self.epoch + 1, loss = losses[#losses],
+                     lr = self.optimizer.groups[1].lr}
+    if o.schedule and not self.by_epoch then o.schedule:step() end
+    if bar then bar:update(self.at, {loss = figures.loss}) end
+    if self.at % o.log_every == 0 then write(self, figures) end
+    call(self, "step", figures)
+    local due = o.save_every and self.at % o.save_every == 0 or is_over(self)
+    if left > 0 and due and self.checkpoints then self:save() end
+    if left == 0 then return end_epoch(self) end
+  until is_over(self)
+end
+
+--- Trains until the end, from the newest checkpoint if there is one.
+-- @return the figures of each epoch, a list
+function Trainer:fit()
+  local o = self.options
+  if o.folder then
+    self.checkpoints = assert(flare.io.Checkpoint(o.folder, {keep = o.keep}))
+    if o.resume then self:restore() end
+  end
+  if self.first then
+    self.log = type(o.log) == "string" and assert(flare.log.metrics(o.log, {after = self.at}))
+      or o.log
+  end
+  local total = o.steps or o.epochs * math.ceil(o.train:batches() / o.accumulate)
+  local bar = o.progress and self.first and flare.log.progress{total = total, start = self.at}
+  self.halted = false
+  self.model:train()
+  call(self, "start")
+  while not is_over(self) do run_epoch(self, bar) end
+  if bar then bar:finish() end
+  call(self, "finish", self.history[#self.history])
+  return self.history
+end
+
+return Trainer
