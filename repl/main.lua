@@ -26,11 +26,13 @@ commands:
   kernels   CUDA kernels compiled ahead
   serve     a published model behind HTTP
   eval      how well a published model predicts texts
+  simulate  a training step on a described machine
   bench     figures beside others, in flare's source folder
 without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
-local commands = {"bench", "doctor", "eval", "help", "kernels", "launch", "serve"}
+local commands = {"bench", "doctor", "eval", "help", "kernels", "launch", "serve",
+  "simulate"}
 
 local function is_command(name)
   for _, command in ipairs(commands) do

@@ -64,7 +64,7 @@ describe("flare.help", function()
 
   it("tells how everything in the library's parts is called", function()
     for _, part in ipairs{"nn", "optim", "data", "io", "log", "metrics", "train",
-                         "distributions", "dist", "models"} do
+                         "distributions", "dist", "models", "dataflow"} do
       for name, value in pairs(flare[part]) do
         local path = part .. "." .. name
         local text = flare.help(path)

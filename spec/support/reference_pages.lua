@@ -13,6 +13,7 @@ local parts = {
   {"metrics", "Metrics", "metrics.md", "Metrics"},
   {"models", "Published models", "models.md", "Published models"},
   {"dist", "Several processes", "distributed.md", "Distributed training"},
+  {"dataflow", "Schedules and their simulator", "dataflow.md", "Schedules of training steps"},
 }
 
 local function sorted(part)

@@ -21,6 +21,8 @@ for file, names in next, {
     interp multi_dot polyval ravel_multi_index select_scatter slice_scatter tensor_split tensorinv
     tensorsolve tril_indices triu_indices unravel_index vecdot vsplit]],
   compile = "compile compile_stats",
+  dataflow = "dataflow",
+  ["dataflow.simulate"] = "simulate",
   debugger = "breakpoint",
   derivatives = "hessian hvp jacobian jvp vjp",
   describe = "describe",
