@@ -18,6 +18,7 @@ function log.read_metrics(path) return require("flare.log.metrics").read(path) e
 require "flare.lazy"("flare.log", log, {
   progress = "flare.log.progress", metrics = "flare.log.metrics",
   svg = "flare.log.svg", plot = "flare.log.plot", curve = "flare.log.curve",
+  tensorboard = "flare.log.tensorboard",
 })
 getmetatable(log).__call = function(_, ...) return core.log(...) end
 
