@@ -45,6 +45,38 @@ describe("autocast", function()
     end)
   end
 
+  for _, name in ipairs {"LSTM", "GRU"} do
+    it("runs " .. name .. " in the low type, states included", function()
+      flare.manual_seed(4)
+      local net = nn[name](6, 8, {layers = 2})
+      local h, c = flare.randn(2, 3, 8), name == "LSTM" and flare.randn(2, 3, 8) or nil
+      local short = flare.randn(2, 3, 6)
+      for k, y in ipairs {flare.autocast("bf16", net, short, h, c, {lengths = {0, 1, 2}})} do
+        assert.equal("bf16", y.dtype, k)
+      end
+      for _, y in ipairs {flare.autocast("bf16", net, short, h, c)} do
+        assert.equal("bf16", y.dtype) -- by cells
+      end
+      local x = flare.randn(9, 3, 6)
+      local got = {flare.autocast("bf16", net, x, h, c)}
+      local want = {net(x, h, c)}
+      for k, y in ipairs(got) do
+        assert.equal("bf16", y.dtype)
+        -- a few roundings of values below 1, which have 8 bits each
+        assert.is_true((y:to "f32" - want[k]):abs():max():item() < 0.03)
+      end
+      got[1]:to("f32"):square():mean():backward()
+      local low = {}
+      for key, p in net:named_parameters() do low[key] = p.grad:clone() end
+      net:zero_grad()
+      want[1]:square():mean():backward()
+      for key, p in net:named_parameters() do
+        assert.equal("f32", low[key].dtype)
+        assert.is_true((low[key] - p.grad):norm():item() < 0.03 * p.grad:norm():item(), key)
+      end
+    end)
+  end
+
   it("leaves batch_norm as it is, which sums in f32 and has gradients of the weights' dtype",
   function()
     flare.manual_seed(2)

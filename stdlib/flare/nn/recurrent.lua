@@ -79,6 +79,7 @@ function Recurrent:run(x, suffix, direction, h, c, alive)
     local h2, c2 = self:cell(gates[t], (core.linear(h, weight, bias)), h, c)
     if project then h2 = core.linear(h2, project) end
     if alive and alive[t] then
+      if h2.dtype ~= h.dtype then h, c = h:to(h2.dtype), c and c:to(c2.dtype) end -- autocast
       h2, c2 = core.where(alive[t], h2, h), c2 and core.where(alive[t], c2, c)
     end
     h, c, outputs[t] = h2, c2, h2
