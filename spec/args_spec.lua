@@ -21,15 +21,17 @@ describe("flare.args", function()
     for words, message in pairs {
       ["--stesp 3"] = "unknown option '--stesp' (did you mean '--steps'?)",
       ["--STEPS 3"] = "unknown option '--STEPS' (did you mean '--steps'?)",
-      ["--xyz=3"] = "unknown option '--xyz' (there are: --device, --help, --lr, --quiet, --steps)",
-      ["fast"] = "unexpected argument 'fast' (there are: --device, --help, --lr, --quiet, --steps)",
+      ["--xyz=3"] = "unknown option '--xyz' (there are: --config, --device, --help, --lr, "
+        .. "--quiet, --steps)",
+      ["fast"] = "unexpected argument 'fast' (there are: --config, --device, --help, --lr, "
+        .. "--quiet, --steps)",
       ["--steps"] = "--steps needs a value",
       ["--device --help"] = "--device needs a value, got '--help'; a value that begins with -- is "
         .. "given as --device=--help",
       ["--steps few"] = "--steps needs a number, got 'few'",
       ["--steps 1.5"] = "--steps needs a whole number, got '1.5'",
       ["--lr="] = "--lr needs a number, got ''",
-      ["--quiet=yes"] = "--quiet takes no value, got 'yes'",
+      ["--quiet=yes"] = "--quiet is a switch, =true or =false, got 'yes'",
     } do
       local list = {}
       for word in words:gmatch "%S+" do list[#list + 1] = word end
@@ -37,6 +39,40 @@ describe("flare.args", function()
       assert.is_nil(o)
       assert.equal(message, said)
     end
+  end)
+
+  it("reads files in Lua and JSON, below the command line", function()
+    local path = os.tmpname()
+    local function with(text, ...)
+      local file <close> = assert(io.open(path, "w"))
+      file:write(text)
+      file:close()
+      return args.file(path, defaults), select(2, args.file(path, defaults)),
+             select("#", ...) > 0 and {flare.args({...}, "", defaults)} or nil
+    end
+    local o, given, both = with("return {steps = 2 * 8, lr = math.pi}", "--lr", "2",
+                                "--config=" .. path)
+    assert.same({steps = 16, lr = math.pi, device = "cpu", quiet = false}, o)
+    assert.same({steps = true, lr = true}, given)
+    assert.same({steps = 16, lr = 2, device = "cpu", quiet = false}, both[1])
+    assert.same({steps = true, lr = true}, both[2])
+    both = select(3, with('{"quiet": true, "steps": 5.0}', "--config", path, "--quiet=false"))
+    assert.same({steps = 5, lr = 0.1, device = "cpu", quiet = false}, both[1])
+    for text, message in pairs {
+      ["return {stesp = 3}"] = ": unknown option 'stesp' (did you mean 'steps'?)",
+      ['{"lr": "fast"}'] = ": lr must be a number, got a string",
+      ["return {steps = 1.5}"] = ": steps must be a whole number, got 1.5",
+      ["return 3"] = ": it returns a number, not a table of options",
+      ["return {steps = os.time()}"] = ":1: attempt to index a nil value (global 'os')",
+    } do
+      local none, said = with(text)
+      assert.is_nil(none)
+      assert.equal(path .. message, said)
+    end
+    assert.match(":1: unexpected symbol", (select(2, with "return {steps = ")))
+    assert.match("^" .. path:gsub("%p", "%%%0") .. ": ", (select(2, with '{"steps": ')))
+    os.remove(path)
+    assert.match("No such file", (select(2, args.file(path, defaults))))
   end)
 
   it("writes the usage with meanings and defaults", function()
@@ -49,6 +85,7 @@ Fits a line.
   --out TEXT         folder
   --quiet            print less
   --steps N          default 200
+  --config FILE      options, in Lua or JSON
   --help             print this and exit]], args.usage("fit.lua", "Fits a line.", {
       steps = 200, lr = {0.1, "learning rate"}, device = "cpu", out = {"", "folder"},
       quiet = {false, "print less"}}))

@@ -1,7 +1,9 @@
---- Options of a script's command line: `--name value`, `--name=value`, or `--name` for a switch.
+--- Options of a script: on the command line `--name value`, `--name=value`, or `--name` for a
+-- switch, and in the file that `--config FILE` names.
 --
 --     local o = flare.args(arg, "Fits a line to noisy points.", {
 --       steps = {200, "training steps"}, device = {"cpu", "where to compute"}, quiet = false})
+local core = require "flare.core"
 local options = require "flare.options"
 
 local M = {}
@@ -10,7 +12,7 @@ local function quoted(name) return "--" .. name end
 
 -- " (did you mean '--steps'?)", or the list of options.
 local function hint(name, defaults)
-  local all = {help = true}
+  local all = {help = true, config = true}
   for key in pairs(defaults) do all[key] = true end
   local near = options.nearest(name, all)
   if near then return (" (did you mean '%s'?)"):format(quoted(near)) end
@@ -47,8 +49,10 @@ function M.read(argv, defaults)
       return nil, key and ("unknown option '--%s'%s"):format(key, hint(key, defaults))
         or ("unexpected argument '%s'%s"):format(argv[i], hint(argv[i], defaults))
     elseif type(default) == "boolean" then
-      if text then return nil, ("--%s takes no value, got '%s'"):format(key, text) end
-      o[key] = true
+      if text and text ~= "true" and text ~= "false" then
+        return nil, ("--%s is a switch, =true or =false, got '%s'"):format(key, text)
+      end
+      o[key] = text ~= "false"
     else
       if not text then
         i = i + 1
@@ -67,6 +71,68 @@ function M.read(argv, defaults)
     i = i + 1
   end
   return o, given
+end
+
+-- What a file of options has: a JSON object, or the table that Lua code returns, which sees `math`
+-- and nothing else; nil and a message.
+local function read_values(path)
+  local text, message = core.file.read(path)
+  if not text then return nil, message end
+  if text:find "^%s*{" then
+    local values, problem = core.json.decode(text)
+    if type(values) == "table" then return values end
+    return nil, ("%s: %s"):format(path, problem or "no JSON object")
+  end
+  local chunk
+  chunk, message = load(text, "@" .. path, "t", {math = math})
+  if not chunk then return nil, message end
+  local ok, values = pcall(chunk)
+  if not ok then return nil, tostring(values) end
+  if type(values) == "table" then return values end
+  return nil, ("%s: it returns a %s, not a table of options"):format(path, type(values))
+end
+
+--- Reads options from a file, in Lua (`return {steps = 100}`) or JSON.
+-- @param path of the file
+-- @param defaults names and default values, as of `read`
+-- @return the options and the set of names that the file has, or nil and a message
+function M.file(path, defaults)
+  local values, message = read_values(path)
+  if not values then return nil, message end
+  local o, given = {}, {}
+  for key, value in pairs(defaults) do o[key] = value end
+  for key, value in pairs(values) do
+    local default = defaults[key]
+    if default == nil then
+      return nil, ("%s: unknown option '%s'%s"):format(path, key, options.hint(key, defaults))
+    elseif type(value) ~= type(default) then
+      return nil, ("%s: %s must be a %s, got a %s"):format(path, key, type(default), type(value))
+    elseif math.type(default) == "integer" then
+      local whole = math.tointeger(value)
+      if not whole then
+        return nil, ("%s: %s must be a whole number, got %s"):format(path, key, value)
+      end
+      value = whole
+    end
+    o[key], given[key] = value, true
+  end
+  return o, given
+end
+
+-- The words without `--config FILE`, and that file; nil and a message.
+local function take_config(argv)
+  local rest, path, i = {}, nil, 1
+  while argv[i] do
+    local file = argv[i]:match "^%-%-config=(.*)$"
+    if argv[i] == "--config" then
+      i = i + 1
+      file = argv[i]
+      if not file then return nil, "--config needs a value" end
+    end
+    if file then path = file else rest[#rest + 1] = argv[i] end
+    i = i + 1
+  end
+  return rest, path
 end
 
 -- Options are given as a default, or as {default, "what it means"}.
@@ -101,6 +167,9 @@ function M.usage(script, about, list)
     lines[#lines + 1] = ("  %-18s %s"):format(option_text(key, default), table.concat(parts, " "))
       :gsub("%s+$", "")
   end
+  if defaults.config == nil then
+    lines[#lines + 1] = ("  %-18s %s"):format("--config FILE", "options, in Lua or JSON")
+  end
   lines[#lines + 1] = ("  %-18s %s"):format("--help", "print this and exit")
   return ("usage: flare %s%s\n%s\n\n%s"):format(script, names[1] and " [options]" or "", about,
     table.concat(lines, "\n"))
@@ -109,9 +178,24 @@ end
 -- Of the ranks of a job, the first one prints the help.
 local function is_first() return (os.getenv "RANK" or "0") == "0" end
 
+-- The options of a file, if one is named, and over them those of the command line.
+local function read_all(argv, defaults)
+  if defaults.config ~= nil then return M.read(argv, defaults) end
+  local rest, path = take_config(argv)
+  if not rest then return nil, path end
+  if not path then return M.read(rest, defaults) end
+  local from_file, in_file = M.file(path, defaults)
+  if not from_file then return nil, in_file end
+  local o, given = M.read(rest, from_file)
+  if not o then return nil, given end
+  for key in pairs(in_file) do given[key] = true end
+  return o, given
+end
+
 --- Reads the options of a script. For --help it prints the usage and exits with status 0; for an
 -- unknown option, or a value of the wrong type, it prints a message that names the option and the
--- nearest one, and exits with status 2.
+-- nearest one, and exits with status 2. `--config FILE` reads options from a file in Lua or JSON;
+-- those of the command line take precedence.
 -- @param argv the words of the command line: `arg`; nil for none
 -- @param about what the script does, in a sentence
 -- @param list names with default values, or with {default, meaning}; the type of a default is the
@@ -131,7 +215,7 @@ function M.args(argv, about, list)
       os.exit(0)
     end
   end
-  local o, given = M.read(argv, (split(list)))
+  local o, given = read_all(argv, (split(list)))
   if o then return o, given end
   local name = script:match "([^/]*)$":gsub("%.lua$", "")
   io.stderr:write(name, ": ", given, "\n")
