@@ -242,7 +242,7 @@ stream             tasks      busy   share
     finally(function() os.remove(path) end)
     assert(r:svg(path))
     assert.equal(picture, assert(flare.core.file.read(path)))
-    assert.is_nil((r:trace "/nonexistent/trace.json"))
+    assert.is_nil((r:trace "/dev/null/trace.json"))
   end)
 end)
 

@@ -53,6 +53,13 @@ describe("flare simulate", function()
     assert.match("^mine on slow, 1 device: 5 s\n", text)
     assert.match("^<svg", tree.read(folder .. "/a.svg"))
     assert.match('"traceEvents"', tree.read(folder .. "/a.json"))
+    file("step.json", [[{"operators": [{"name": "gelu", "kind": "elementwise", "flops": 0,
+      "bytes": 4e9, "dtype": "f32"}]}]])
+    text, status = said(("%s/step.json --machine %s/slow.lua --bandwidth 2 --svg "
+      .. "%s/roof.svg"):format(folder, folder, folder))
+    assert.equal(0, status, text)
+    assert.match("^step on slow: 2.35 s for 1 operators", text) -- copies reach 85 %
+    assert.match("^<svg", tree.read(folder .. "/roof.svg"))
     file("none.lua", "local x = 1")
     text, status = said(folder .. "/none.lua")
     assert.equal(1, status)

@@ -4,7 +4,8 @@ local words = require "flare.repl.words"
 
 local usage = [[
 usage: flare simulate SCHEME|FILE [options]
-schemes: in_memory, offload, ring, gpipe, 1f1b, interleaved, zb_h1; a FILE of Lua returns a schedule
+schemes: in_memory, offload, ring, gpipe, 1f1b, interleaved, zb_h1; a FILE of Lua returns a
+schedule, one of JSON is a recording of flare.record
   --machine NAME   h100 by default; --machine list shows all; or a file of Lua that returns a table
   --model SHAPE    gpt2, gpt2-xl, llama-1b, llama-8b (the default), llama-70b
   --batch N, --length N   sequences of a micro-batch (1) and tokens of a sequence (2048)
@@ -13,7 +14,8 @@ schemes: in_memory, offload, ring, gpipe, 1f1b, interleaved, zb_h1; a FILE of Lu
   --activations keep|offload|recompute, --update host|device   options of the schemes
 figures of the machine that differ:
   --link, --peer, --net GB/s   --memory, --host GiB   --bandwidth GB/s of the device's memory
-  --compute FACTOR             --latency microseconds of a launch
+  --compute FACTOR, --matrix FACTOR of products   --latency microseconds of a launch
+of a recording: --dtype NAME in place of f32, --on-chip NAME,... operators that move no bytes
 ranges, one or two, of these figures or of a scheme's numbers:
   --sweep NAME=8..64 (doubling), NAME=8..64:8 (steps) or NAME=8,24
   --goal useful|utilisation|tokens_per_second   --want VALUE   the least figure that reaches it
@@ -22,9 +24,9 @@ output:
 
 local kinds = {}
 for kind, names in pairs {
-  text = "machine model dtype activations update goal svg trace sweep",
+  text = "machine model dtype activations update goal svg trace sweep on_chip",
   count = "batch length devices micro_batches replicas chunks ahead",
-  number = "link peer net memory host bandwidth compute latency want",
+  number = "link peer net memory host bandwidth compute matrix latency want",
   flag = "recompute",
 } do
   for name in names:gmatch "%S+" do kinds[name] = kind end
@@ -36,7 +38,7 @@ for name in ("devices micro_batches replicas chunks ahead recompute activations 
   :gmatch "%S+" do
   of_scheme[name] = true
 end
-for name in ("link peer net memory host bandwidth compute latency"):gmatch "%S+" do
+for name in ("link peer net memory host bandwidth compute matrix latency"):gmatch "%S+" do
   of_machine[name] = true
 end
 
@@ -171,6 +173,33 @@ local function sweep(flare, o, machine, make, options)
   return 0
 end
 
+local function write(result, o)
+  for _, kind in ipairs {"svg", "trace"} do
+    local written, problem = true, nil
+    if o[kind] and not result[kind] then
+      problem = ("--%s: a recording has a roofline, --svg FILE"):format(kind)
+    elseif o[kind] then
+      written, problem = result[kind](result, o[kind])
+    end
+    if problem or not written then return complain("%s", problem) end
+  end
+  return 0
+end
+
+-- A recorded step on the machine.
+local function replay(flare, path, o, machine)
+  local recording, problem = flare.dataflow.recording(path)
+  if not recording then return complain("%s", problem) end
+  local names
+  if o.on_chip then
+    names = {}
+    for name in o.on_chip:gmatch "[^,]+" do names[#names + 1] = name end
+  end
+  local result = recording:replay(machine, {dtype = o.dtype, on_chip = names})
+  print(result)
+  return write(result, o)
+end
+
 local function simulate(flare, what, o)
   local machine = o.machine or "h100"
   if is_file(machine) then
@@ -184,6 +213,7 @@ local function simulate(flare, what, o)
     if of_machine[name] then change[name] = value end
   end
   machine = flare.dataflow.machine(machine, change)
+  if is_file(what) and what:find "%.json$" then return replay(flare, what, o, machine) end
   local make, problem = maker(flare, what, o)
   if not make then return complain("%s", problem) end
   if o.sweeps[1] then return sweep(flare, o, machine, make, options) end
@@ -191,12 +221,7 @@ local function simulate(flare, what, o)
   result, problem = flare.simulate(make(options), machine)
   if not result then return complain("%s", (problem:gsub("^simulate: ", ""))) end
   print(result)
-  for _, kind in ipairs {"svg", "trace"} do
-    local written = not o[kind]
-    if not written then written, problem = result[kind](result, o[kind]) end
-    if not written then return complain("%s", problem) end
-  end
-  return 0
+  return write(result, o)
 end
 
 return function(arguments)

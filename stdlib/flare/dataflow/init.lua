@@ -18,4 +18,5 @@ return lazy("flare.dataflow", {}, {
   stages = "flare.dataflow.stages",
   schemes = "flare.dataflow.schemes",
   sweep = "flare.dataflow.sweep",
+  recording = "flare.dataflow.record",
 })

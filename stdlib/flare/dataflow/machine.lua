@@ -55,6 +55,7 @@ function Machine:init(given)
   self.links = check_links(o.name, o.links)
   self.power = options.check(o.name .. ".power", o.power, {idle = 0, busy = 0})
   self.latency = o.latency
+  self.matrix = 1 -- a factor of the peak of matrix units
   self.efficiency = {}
   for kind, share in pairs(o.efficiency or {}) do
     self.efficiency[kind] = positive(o.name, "efficiency." .. kind, share)
@@ -66,10 +67,13 @@ function Machine:share(kind)
   return self.efficiency[kind] or usual[kind] or self.efficiency.other or 1
 end
 
---- FLOP/s at most for a dtype.
-function Machine:rate(dtype)
+-- Kinds of operators that the matrix units compute.
+local matrix = {product = true, attention = true, convolution = true}
+
+--- FLOP/s at most for a dtype and a kind of operator.
+function Machine:rate(dtype, kind)
   local rate = self.peak[dtype]
-  if rate then return rate end
+  if rate then return matrix[kind] and rate * self.matrix or rate end
   fail("dataflow: machine %s has no peak for dtype '%s'%s", self.name, tostring(dtype),
     options.hint(tostring(dtype), self.peak))
 end
@@ -79,7 +83,7 @@ end
 function Machine:seconds(cost)
   local flops, bytes = cost.flops or 0, cost.bytes or 0
   local compute = flops > 0
-    and flops / (self:rate(cost.dtype or "f32") * self:share(cost.kind or "other")) or 0
+    and flops / (self:rate(cost.dtype or "f32", cost.kind) * self:share(cost.kind or "other")) or 0
   local memory = bytes / (self.memory.rate * self:share "memory")
   local bound = compute >= memory and "compute" or "memory"
   if self.latency > math.max(compute, memory) then bound = "latency" end
@@ -99,7 +103,7 @@ local changes = {
   link = {"links", "host", "rate", 1e9}, peer = {"links", "peer", "rate", 1e9},
   net = {"links", "net", "rate", 1e9}, memory = {"memory", "bytes", nil, 1 << 30},
   host = {"host", "bytes", nil, 1 << 30}, bandwidth = {"memory", "rate", nil, 1e9},
-  latency = {"latency", nil, nil, 1e-6},
+  latency = {"latency", nil, nil, 1e-6}, matrix = {"matrix", nil, nil, 1},
 }
 
 local function copy(value)
@@ -112,7 +116,8 @@ end
 --- A machine that differs in some figures.
 -- @param change {link, peer, net = GB/s of a link in one direction; memory, host = GiB of the
 --   device and of the host; bandwidth = GB/s of the device's memory; compute = a factor of the peak
---   of all dtypes; latency = microseconds of a launch}
+--   of all dtypes; matrix = a factor of it for products, attention and convolutions; latency =
+--   microseconds of a launch}
 function Machine:with(change)
   local m = setmetatable(copy(self), Machine)
   for key, value in pairs(change) do

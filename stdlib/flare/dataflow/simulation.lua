@@ -51,7 +51,7 @@ local function add_devices(self, r)
         d.useful, d.flops = d.useful + time, d.flops + self.tasks[i].flops
         for _, cost in ipairs(task.costs) do
           if (cost.flops or 0) > 0 then
-            at_peak = at_peak + cost.flops / r.machine:rate(cost.dtype or "f32")
+            at_peak = at_peak + cost.flops / r.machine:rate(cost.dtype or "f32", cost.kind)
           end
         end
       end

@@ -72,7 +72,7 @@ function Sweep:init(make, machine, axes, o)
   self.make, self.machine, self.axes = make, machine, axes
   self.goal, self.want, self.rows = o.goal, o.want, {}
   local figures = {link = true, peer = true, net = true, memory = true, host = true,
-                   bandwidth = true, latency = true, compute = true}
+                   bandwidth = true, latency = true, compute = true, matrix = true}
   self.of_machine = function(name) return figures[name] or false end
   local second = axes[2] or {nil, {false}}
   for i, value in ipairs(axes[1][2]) do

@@ -1,0 +1,147 @@
+-- Recordings of steps, and replays on changed machines: times worked out by hand.
+local flare = require "flare"
+local dataflow, nn = flare.dataflow, flare.nn
+
+-- Products reach half of 1 TFLOP/s (4 in bf16), copies all of 1 GB/s, links half of theirs.
+local machine = {name = "plain", peak = {f32 = 1e12, bf16 = 4e12}, latency = 1,
+  memory = {bytes = 1e12, rate = 1e9},
+  links = {host = {rate = 2e6, latency = 3}, peer = {rate = 4e6}},
+  efficiency = {product = 0.5, attention = 0.25, memory = 1, link = 0.5, other = 1}}
+
+local function recording()
+  return dataflow.recording {name = "step", operators = {
+    {name = "matmul", kind = "product", flops = 8e12, bytes = 4e9, dtype = "f32"},      -- 16 + 1
+    {name = "gelu", kind = "elementwise", flops = 1e9, bytes = 10e9, dtype = "f32"},    -- 10 + 1
+    {name = "attention", kind = "attention", flops = 2e12, bytes = 1e9, dtype = "f32"}, -- 8 + 1
+    {name = "small", kind = "elementwise", flops = 0, bytes = 5e8, dtype = "i64"},      -- 0.5 + 1
+    {name = "all_reduce", kind = "peer", flops = 0, bytes = 8e6, dtype = "f32"},        -- 4
+    {name = "copy to the host", kind = "host", flops = 0, bytes = 2e6, dtype = "f32"},  -- 2 + 3
+    {name = "gelu", kind = "elementwise", backward = true, flops = 0, bytes = 2e9,
+     dtype = "f32"},                                                                    -- 2 + 1
+  }}
+end
+
+local function times(opts)
+  local list = {}
+  local r = recording():replay(machine, opts)
+  for k, x in ipairs(r.operators) do list[k] = x.time end
+  return list, r
+end
+
+describe("a replay", function()
+  it("takes the longer of FLOPs and bytes, or the link, and the latency", function()
+    local list, r = times()
+    assert.same({17, 11, 9, 1.5, 4, 5, 3}, list)
+    assert.equal(50.5, r.time)
+    local bounds = {}
+    for k, x in ipairs(r.operators) do bounds[k] = x.bound end
+    assert.same({"compute", "memory", "compute", "latency", "link", "link", "memory"}, bounds)
+    assert.same({compute = 26, memory = 14, latency = 1.5, link = 9}, r.bounds)
+    assert.near((8 + 0.001 + 2) / 50.5, r.utilisation, 1e-12)
+    assert.near(50.5, flare.simulate(recording():schedule(), machine).time, 1e-9)
+  end)
+
+  local changes = {
+    {"twice the bandwidth of memory", {bandwidth = 2}, {17, 6, 9, 1.25, 4, 5, 2}},
+    {"a quarter of it", {bandwidth = 0.25}, {17, 41, 9, 3, 4, 5, 9}},
+    {"a matrix unit of twice the size", {matrix = 2}, {9, 11, 5, 1.5, 4, 5, 3}},
+    {"one so large that products wait for memory", {matrix = 16}, {5, 11, 2, 1.5, 4, 5, 3}},
+    {"twice the compute rate", {compute = 2}, {9, 11, 5, 1.5, 4, 5, 3}},
+    {"another link between devices", {peer = 0.016}, {17, 11, 9, 1.5, 1, 5, 3}},
+    {"another link to the host", {link = 0.004}, {17, 11, 9, 1.5, 4, 4, 3}},
+    {"launches of no time", {latency = 1e-9}, {16, 10, 8, 0.5, 4, 5, 2}},
+    {"launches of ten seconds", {latency = 1e7}, {26, 20, 18, 10.5, 4, 5, 12}},
+    {"bf16 in place of f32", {dtype = "bf16"}, {5, 6, 3, 1.5, 2, 4, 2}},
+    {"an activation that stays on the chip", {on_chip = {"gelu"}}, {17, 1.001, 9, 1.5, 4, 5, 1}},
+    {"attention with its keys on the chip", {on_chip = {"attention"}, matrix = 4},
+     {5, 11, 3, 1.5, 4, 5, 3}},
+    {"bf16, twice the bandwidth and the matrix unit", {dtype = "bf16", bandwidth = 2, matrix = 2},
+     {3, 3.5, 2, 1.25, 2, 4, 1.5}},
+  }
+  for _, change in ipairs(changes) do
+    it("on " .. change[1], function()
+      local list = times(change[2])
+      for k, expected in ipairs(change[3]) do assert.near(expected, list[k], 1e-9) end
+    end)
+  end
+
+  it("sums by name, and has a text", function()
+    local _, r = times()
+    local sums = r:sums()
+    assert.equal("matmul", sums[1].name)
+    assert.equal("gelu (backward)", sums[6].name)
+    local text = tostring(r)
+    assert.match("^step on plain: 50.5 s for 7 operators, of the peak 19.8 %%\n"
+      .. "bound by compute 51.5 %%, memory 27.7 %%, latency 3.0 %%, link 17.8 %%\n", text)
+    assert.match("\nmatmul +1 +17 s +33.7 %% compute +8 T +3.73 GiB +%-\n", text)
+  end)
+
+  it("draws the roofline", function()
+    local _, r = times()
+    local picture = r:svg()
+    local points = 0
+    for x, y in picture:gmatch '<circle cx="([%d.]+)" cy="([%d.]+)"' do
+      points = points + 1
+      assert.truthy(tonumber(x) >= 80 and tonumber(x) <= 880 and tonumber(y) >= 60)
+    end
+    assert.equal(3, points) -- the operators that have FLOPs
+    assert.match("matmul: 1 calls, 17 s, 33.7 %% of the time, bound by compute, 471 GFLOP/s",
+      picture)
+    -- the ridge: 1 TFLOP/s and 1 GB/s meet at 1000 FLOP a byte, half of six decades from 0.1
+    local ridge = picture:match 'L([%d.]+) [%d.]+" stroke="#222"'
+    local low, high = 0.1, 10000 -- the operators lie at 0.1, 2000 and 2000
+    local share = math.log(1000 / low, 10) / math.log(high / low, 10)
+    assert.near(80 + share * 800, tonumber(ridge), 0.1)
+  end)
+
+  it("says what it does not know", function()
+    assert.error_matches(function() times {bandwith = 2} end,
+      "unknown figure 'bandwith' %(did you mean 'bandwidth'%?%)")
+    assert.error_matches(function() times {dtype = "bf8"} end, "unknown dtype 'bf8'")
+    assert.error_matches(function() dataflow.recording {operators = {{name = "x"}}} end,
+      "operators%[1%].kind must be a string, got nil")
+    assert.is_nil((dataflow.recording "/dev/null/step.json"))
+  end)
+end)
+
+describe("a recording", function()
+  it("has the operators of the second call with their FLOPs and bytes", function()
+    local model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 32))
+    local optimizer = flare.optim.AdamW(model, {lr = 1e-3})
+    local x, calls = flare.randn(16, 64), 0
+    local r = flare.record(function(scale)
+      calls = calls + 1
+      optimizer:zero_grad()
+      local loss = (model(x) * scale):square():mean()
+      loss:backward()
+      optimizer:step()
+      return loss
+    end, 2)
+    assert.equal(2, calls)
+    assert.truthy(flare.is_tensor(r.results[1]))
+    local products, steps = 0, 0
+    for _, op in ipairs(r.operators) do
+      if op.kind == "product" then products = products + op.flops end
+      if op.name == "adam_step" then steps = steps + 1 end
+    end
+    -- two layers forward, three products backward: there is no gradient for x
+    local one, two = 2 * 16 * 64 * 256, 2 * 16 * 256 * 32
+    assert.equal(2 * one + 3 * two, products)
+    assert.equal(1, steps)
+    assert.match("^Recording%(step on cpu, %d+ operators%)$", tostring(r))
+    -- parameters, gradients and two states, at least
+    assert.truthy(r.peak >= 4 * 4 * (64 * 256 + 256 + 256 * 32 + 32))
+
+    local path = os.tmpname()
+    finally(function() os.remove(path) end)
+    assert(r:save(path))
+    local again = assert(dataflow.recording(path))
+    assert.equal(r:replay("h100").time, again:replay("h100").time)
+    local file <close> = io.open(path, "w")
+    file:write "[1, 2"
+    file:flush()
+    local none, message = dataflow.recording(path)
+    assert.is_nil(none)
+    assert.equal(path .. ": this is no recording of flare.record", message)
+  end)
+end)

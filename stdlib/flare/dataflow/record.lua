@@ -1,0 +1,149 @@
+--- flare.record: the operators of a step as they ran, with FLOPs, bytes and memory, to be replayed
+-- on described machines. A recording is a file of JSON, too.
+local class = require "flare.class"
+local core = require "flare.core"
+local fail = require "flare.fail"
+local options = require "flare.options"
+
+local Recording = class "Recording"
+
+-- Kinds of operators by their names, the first pattern that fits.
+local patterns = {
+  {"attention", "attention"}, {"conv", "convolution"}, {"matmul", "product"}, {"linear", "product"},
+  {"bmm", "product"}, {"einsum", "product"}, {"^lstm", "product"}, {"^gru", "product"},
+  {"^all_reduce", "peer"}, {"^all_gather", "peer"}, {"^reduce_scatter", "peer"},
+  {"^broadcast$", "peer"}, {"^all_to_all", "peer"}, {"^send", "peer"}, {"^recv", "peer"},
+}
+
+local function kind_of(row)
+  if row.transfer then return "host" end
+  for _, pair in ipairs(patterns) do
+    if row.op:find(pair[1]) then return pair[2] end
+  end
+  return "elementwise"
+end
+
+local function operator_of(row, kind)
+  return {name = row.op, kind = kind, flops = row.flops, bytes = row.bytes, dtype = row.dtype,
+    backward = row.backward or false, line = row.line, module = row.module,
+    time = row.device_time * 1e-6, live = row.live, peak = row.peak}
+end
+
+local text_fields = {name = true, kind = true}
+local number_fields = {flops = true, bytes = true}
+
+--- @param given {name, device, operators}
+function Recording:init(given)
+  if type(given) ~= "table" or type(given.operators) ~= "table" then
+    fail("dataflow.recording: a table {operators = {...}} is expected, got %s", options.kind(given))
+  end
+  for k, x in ipairs(given.operators) do
+    for field in pairs(text_fields) do
+      if type(x[field]) ~= "string" then
+        fail("dataflow.recording: operators[%d].%s must be a string, got %s", k, field,
+          options.kind(x[field]))
+      end
+    end
+    for field in pairs(number_fields) do
+      if type(x[field]) ~= "number" then
+        fail("dataflow.recording: operators[%d].%s must be a number, got %s", k, field,
+          options.kind(x[field]))
+      end
+    end
+  end
+  self.name, self.device = given.name or "step", given.device or "cpu"
+  self.operators, self.peak, self.results = given.operators, given.peak, given.results
+  self.time, self.flops, self.bytes = 0, 0, 0
+  for _, x in ipairs(self.operators) do
+    self.time = self.time + (x.time or 0)
+    self.flops, self.bytes = self.flops + x.flops, self.bytes + x.bytes
+  end
+end
+
+--- What the step would take on a machine, operator by operator.
+-- @param machine a name, a table, or what flare.dataflow.machine returns
+-- @param opts figures to change, as Machine:with takes them, and dtype = "bf16": as if operators
+--   on f32 had that dtype, on_chip = {"gelu", ...}: names of operators whose operands stay on the
+--   chip and cost no bytes
+-- @return a Replay: print it, or use its fields and :svg(path), a picture of the roofline
+function Recording:replay(machine, opts)
+  return require "flare.dataflow.replay"(self, machine, opts)
+end
+
+--- A schedule whose tasks are the operators, one after the other.
+function Recording:schedule()
+  local Schedule = require "flare.dataflow.schedule"
+  local s = Schedule(self.name)
+  for k, x in ipairs(self.operators) do
+    local task = {name = ("%s %d"):format(x.name, k)}
+    if x.kind == "host" or x.kind == "peer" then
+      task.transfer, task.link = x.bytes, x.kind
+    else
+      task.cost = {flops = x.flops, bytes = x.bytes, dtype = x.dtype or "f32", kind = x.kind}
+    end
+    s:add(task)
+  end
+  return s:check()
+end
+
+--- Writes the recording as JSON; flare.dataflow.recording reads it.
+-- @return true, or nil and a message
+function Recording:save(path)
+  local plain = {format = "flare recording 1", name = self.name, device = self.device,
+                 peak = self.peak, operators = self.operators}
+  return core.file.write_atomic(path, core.json.encode(plain) .. "\n")
+end
+
+function Recording:__tostring()
+  return ("Recording(%s on %s, %d operators)"):format(self.name, self.device, #self.operators)
+end
+
+local M = {}
+
+--- Records a call of f(...): each operator with its FLOPs, bytes, dtype, line and module, and the
+-- memory in tensors. f runs twice; the second call is recorded, since the first one makes gradients
+-- and the optimizer's states.
+-- @param f a function, such as a training step
+-- @param ... its arguments
+-- @return a Recording: :replay(machine), :schedule(), :save(path); fields: operators, flops,
+--   bytes, peak (bytes), time (of the kernels in seconds), results
+function M.record(f, ...)
+  options.callable("record", f)
+  local profile = require "flare.profile"
+  f(...)
+  collectgarbage()
+  local stop = profile.start {peaks = true}
+  local results = table.pack(pcall(f, ...))
+  local report = stop()
+  if not results[1] then error(results[2], 0) end
+  local list, device = {}, nil
+  for i = 1, report.count do
+    local row = report:row(i)
+    if not row.transfer then device = device or row.device end
+    list[i] = operator_of(row, kind_of(row))
+  end
+  local peak = 0
+  for _, p in ipairs(report.peaks) do
+    if p.device == device then peak = p.bytes end
+  end
+  return Recording {name = "step", device = device, operators = list, peak = peak,
+                    results = table.pack(table.unpack(results, 2, results.n))}
+end
+
+--- A recording out of a file that Recording:save wrote, or of a table {operators = {{name, kind =
+-- "product", "attention", "convolution", "elementwise", "host" or "peer" (a transfer over that
+-- link), flops =, bytes =, dtype =}, ...}}.
+-- @param given a path or a table
+-- @return the recording, or nil and a message if the file cannot be read
+function M.recording(given)
+  if type(given) ~= "string" then return Recording(given) end
+  local text, message = core.file.read(given)
+  if not text then return nil, message end
+  local ok, value = pcall(core.json.decode, text)
+  if not ok or type(value) ~= "table" or type(value.operators) ~= "table" then
+    return nil, ("%s: this is no recording of flare.record"):format(given)
+  end
+  return Recording(value)
+end
+
+return M
