@@ -13,6 +13,53 @@ local function set(module, key, value)
   return message(function() module[key] = value end)
 end
 
+describe("assignments", function()
+  it("in plain tables, and of such tables, lose no parameters", function()
+    local Net = flare.class("Net", nn.Module)
+    function Net:init(walked)
+      self.list = {nn.Linear(2, 2), {deep = nn.Linear(2, 2)}}
+      self.scales = {self:param(flare.ones(2)), self:param(flare.ones(2))}
+      if walked then
+        self.later = {}
+        self.later.a = nn.Linear(2, 2)
+        self:parameters()
+      end
+    end
+    for _, walked in ipairs{false, true} do
+      local cases = {
+        {function(net) net.list[1] = flare.ones(2) end, "'list.1' was a module and holds a plain"},
+        {function(net) net.list[2].deep = 3 end, "'list.2.deep' was a module and holds a number"},
+        {function(net) net.list[2] = flare.ones(1) end, "'list.2' was a list and holds a plain"},
+        {function(net) net.scales = flare.ones(2) end, "'scales' was a list and holds a plain"},
+        {function(net) net.scales[2] = flare.ones(2) end, "'scales.2' was a parameter and holds"},
+        walked and {function(net) net.later.a = flare.ones(2) end, "'later.a' was a module"} or nil,
+      }
+      for _, case in ipairs(cases) do
+        local net = Net(walked)
+        case[1](net)
+        assert.error_matches(function() net:parameters() end, case[2], 1, true)
+      end
+      local net = Net(walked)
+      local before = #net:parameters()
+      net.list[1], net.list[2].deep, net.scales = nil, nn.ReLU(), {net:param(flare.ones(1))}
+      assert.equal(before - 2 - 2 - 1, #net:parameters())
+      net.list[2], net.scales = nil, function() end
+      assert.equal(before - 6, #net:parameters())
+    end
+  end)
+
+  it("to a weight that is computed are an error in the next forward", function()
+    for _, wrap in ipairs{nn.weight_norm, nn.spectral_norm} do
+      local layer, x = wrap(nn.Linear(3, 3)), flare.ones(2, 3)
+      local clone = layer:clone()
+      for _ = 1, 2 do layer(x) clone(x) end
+      layer.weight = flare.ones(3, 3)
+      assert.error_matches(function() layer(x) end, "_norm: 'weight' is computed from")
+      clone(x)
+    end
+  end)
+end)
+
 describe("a field with the name of a method", function()
   local says = "Net: the %s '%s' would hide the method Net:%s; give it another name, such as '%s'"
 

@@ -120,6 +120,7 @@ function M.assign(module, key, value)
       modules[key] = nil
     end
     if kind then return walk.hold(module, key, value, kind) end
+    if getmetatable(value) == nil then walk.note_table(module, module, key, value, 0) end
   elseif was then
     refuse(module, key, value, was)
   end

@@ -25,7 +25,16 @@ function M.replace(where, module, name, least, parts, make)
     fail("%s: '%s' has %d dims, at least %d are needed", where, name, module[name]:dim(), least)
   end
   local weight = module[name]:detach()
-  local function hook(layer) layer[name] = make(layer) end
+  -- `_made[name].last` is what the hook assigned, in a clone its copy
+  local function hook(layer)
+    local entry, value = layer._made[name], rawget(layer, name)
+    if value ~= nil and entry.last and not rawequal(value, entry.last) then
+      fail("%s: '%s' is computed from other parameters before each forward, and what was assigned "
+        .. "would be lost; nn.remove_parametrization makes it a parameter", where, name)
+    end
+    entry.last = make(layer)
+    layer[name] = entry.last
+  end
   made[name] = {hook = hook, parts = parts}
   rawset(module, "_made", made)
   module[name] = nil

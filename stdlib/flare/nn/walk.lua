@@ -3,8 +3,8 @@
 -- A module's own parameters and buffers are not fields of its table but of the table `_tensors`, so
 -- that __newindex sees every assignment to their names (fields.lua). Private fields: `_marks`, the
 -- kind of a tensor by its id; `_kinds`, the kind of each name in `_tensors`; `_order`, when each
--- name was first assigned; `_modules`, the names that were first assigned a module; `_inner`, the
--- parameters and buffers found in plain tables.
+-- name was first assigned; `_modules`, the names that were first assigned a module; `_inner`, by
+-- plain table and key, the parameters, buffers, modules and tables of these found there.
 local core = require "flare.core"
 local fail = require "flare.fail"
 
@@ -99,17 +99,41 @@ function M.hold(module, key, tensor, kind)
   M.mark(module, tensor, kind)
 end
 
+-- What was found in a table of a module, which may be the module itself.
+local function found_in(owner, holder)
+  local inner = rawget(owner, "_inner")
+  return inner and inner[holder]
+end
+
+local function note(owner, holder, key, kind)
+  local inner = rawget(owner, "_inner")
+  if not inner then
+    inner = setmetatable({}, {__mode = "k"})
+    rawset(owner, "_inner", inner)
+  end
+  inner[holder] = inner[holder] or {}
+  inner[holder][key] = kind
+end
+
+--- Notes what a plain table has when it is assigned to a key of a holder.
+-- @return whether it has parameters, buffers or modules
+function M.note_table(owner, holder, key, value, depth)
+  local any = false
+  for inner, entry in next, value do
+    local kind = is_tensor(entry) and M.kind(owner, entry) or M.is_module(entry) and "module"
+    if kind then note(owner, value, inner, kind) end
+    local plain = type(entry) == "table" and getmetatable(entry) == nil and depth < 4
+    any = kind or plain and M.note_table(owner, value, inner, entry, depth + 1) or any
+  end
+  if any then note(owner, holder, key, "list") end
+  return any
+end
+
 -- The kind of a tensor in a plain table of a module. Replacing a parameter by a plain tensor is an
 -- error; a tensor that replaces a buffer becomes the buffer.
 local function inner_kind(owner, holder, key, value, name)
   local kind = M.kind(owner, value)
-  local inner = rawget(owner, "_inner")
-  if not inner then
-    if not kind then return end
-    inner = setmetatable({}, {__mode = "k"})
-    rawset(owner, "_inner", inner)
-  end
-  local kinds = inner[holder]
+  local kinds = found_in(owner, holder)
   local was = kinds and kinds[key]
   if not kind and was == "parameter" then
     fail("%s: '%s' was a parameter and holds a plain tensor now; make it one by "
@@ -119,34 +143,40 @@ local function inner_kind(owner, holder, key, value, name)
     M.mark(owner, value, was)
     kind = was
   end
-  if kind ~= was then
-    if not kinds then
-      kinds = {}
-      inner[holder] = kinds
-    end
-    kinds[key] = kind
-  end
+  if kind ~= was then note(owner, holder, key, kind) end
   return kind
 end
 
 -- The parameters of a module are lost when a value without parameters takes its name. nil and false
 -- remove a module, and a function may compute in its place.
-local function check_replaced(module, key, value)
+local function check_replaced(module, key, value, was)
   local kind = type(value)
   if is_tensor(value) then
     kind = "plain tensor"
   elseif kind ~= "number" and kind ~= "string" and value ~= true then
     return
   end
-  fail("%s: '%s' was a module and holds a %s now; to remove the module, assign nil first; for a "
+  fail("%s: '%s' was a %s and holds a %s now; to remove the %s, assign nil first; for a "
     .. "parameter in its place: layer%s = layer:param(tensor)", getmetatable(module).__name, key,
-    kind, (type(key) == "string" and ".%s" or "[%d]"):format(key))
+    was, kind, was, ("." .. key):gsub("%.(%d+)", "[%1]"))
 end
 
 local function check_modules(module)
   for key in next, rawget(module, "_modules") or {} do
     local value = rawget(module, key)
-    if not (is_tensor(value) and M.kind(module, value)) then check_replaced(module, key, value) end
+    if not (is_tensor(value) and M.kind(module, value)) then
+      check_replaced(module, key, value, "module")
+    end
+  end
+end
+
+-- The same for modules in plain tables, and for tables with parameters.
+local function check_inner(owner, holder, prefix)
+  for key, was in next, found_in(owner, holder) or {} do
+    local value = rawget(holder, key)
+    if (was == "module" or was == "list") and not (is_tensor(value) and M.kind(owner, value)) then
+      check_replaced(owner, join(prefix, key), value, was)
+    end
   end
 end
 
@@ -157,7 +187,7 @@ local function own_kind(module, key, value)
     return rawget(module, "_kinds")[key], tensors
   end
   local kind = M.kind(module, value)
-  if not kind and math.type(key) == "integer" then check_replaced(module, key, value) end
+  if not kind and math.type(key) == "integer" then check_replaced(module, key, value, "module") end
   if not kind then return end
   M.hold(module, key, value, kind) -- became one after it was assigned
   return kind, rawget(module, "_tensors")
@@ -171,6 +201,7 @@ local function descend(state, owner, holder, prefix, depth)
   local is_own = rawequal(owner, holder)
   local tensors = is_own and rawget(holder, "_tensors")
   if is_own then check_modules(owner) end
+  check_inner(owner, holder, is_own and "" or prefix)
   for _, key in ipairs(sorted_keys(holder, is_own, state.alphabetical)) do
     local value = rawget(holder, key)
     if value == nil and tensors then value = rawget(tensors, key) end
@@ -194,6 +225,9 @@ local function descend(state, owner, holder, prefix, depth)
         state.path[value] = true
         if module and state.want == "module" then state.visit(name, value, owner, key, holder) end
         descend(state, module and value or owner, value, name, depth + 1)
+        local kind = module and not is_own and "module"
+                     or not module and found_in(owner, value) and "list"
+        if kind then note(owner, holder, key, kind) end
         state.path[value] = nil
       end
     end
