@@ -25,18 +25,8 @@ typedef struct matrices {
 
 /* Whether the last two dims of v can be read as they are, and how. */
 static bool matmul_readable(const fl_view *v, matrices *m) {
-  int64_t down = v->stride[v->ndim - 2], along = v->stride[v->ndim - 1];
-  if ((along == 1 || m->cols == 1) && (down >= m->cols || m->rows == 1)) {
-    m->turned = false;
-    m->ld = m->rows == 1 ? m->cols : down;
-    return true;
-  }
-  if ((down == 1 || m->rows == 1) && (along >= m->rows || m->cols == 1)) {
-    m->turned = true;
-    m->ld = m->cols == 1 ? m->rows : along;
-    return true;
-  }
-  return false;
+  return fl_cpu_matrix_lies(m->rows, m->cols, v->stride[v->ndim - 2],
+                            v->stride[v->ndim - 1], &m->turned, &m->ld);
 }
 
 /* `v` has at least 2 dims. Copies, if it must, every matrix once: dims along

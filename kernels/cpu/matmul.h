@@ -19,4 +19,19 @@ typedef struct matmul_kernels {
 } matmul_kernels;
 extern const matmul_kernels FL_CPU(matmul_f32), FL_CPU(matmul_f64);
 
+/* How the product takes a matrix (rows, cols) with these strides as it lies:
+ * stored cols x rows if `turned`; false if it cannot. */
+static inline bool fl_cpu_matrix_lies(int64_t rows, int64_t cols, int64_t down,
+                                      int64_t along, bool *turned,
+                                      int64_t *ld) {
+  *turned = false;
+  if ((along == 1 || cols == 1) && (down >= cols || rows == 1)) {
+    *ld = rows == 1 ? cols : down;
+    return true;
+  }
+  *turned = (down == 1 || rows == 1) && (along >= rows || cols == 1);
+  *ld = cols == 1 ? rows : along;
+  return *turned;
+}
+
 #endif

@@ -165,6 +165,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(pooling)                                                                   \
   F(rnn)                                                                       \
   F(gemm)                                                                      \
+  F(grouped)                                                                   \
   F(conv)                                                                      \
   F(depthwise)                                                                 \
   F(attention)                                                                 \

@@ -15,8 +15,8 @@ M.bound = {128, 256, 32}
 local listed = {}
 for family in ([[
   attention attention_backward attention_f32 attention_f32_backward attention_plain attention_sm90
-  attention_sm90_backward batch_norm conv conv_plain depthwise fft gemm gemm_sm90 loss norm pairwise
-  reduce rnn rnn_time scan softmax sort
+  attention_sm90_backward batch_norm conv conv_plain depthwise fft gemm gemm_sm90 grouped
+  grouped_sm90 loss norm pairwise reduce rnn rnn_time scan softmax sort
 ]]):gmatch "%S+" do listed[family] = true end
 
 --- Whether the table has the kernel of this name.

@@ -68,8 +68,7 @@ bool flc_product_lines(int64_t rows, int64_t k, int64_t down, int64_t along) {
   return along == 1 || k == 1 || down == 1 || rows == 1;
 }
 
-/* Whether lines run along k. */
-static bool runs_along(int64_t rows, int64_t k, int64_t down, int64_t along) {
+bool flc_product_along(int64_t rows, int64_t k, int64_t down, int64_t along) {
   if (along == 1 || k == 1)
     return !(down == 1 && k == 1 && rows > 1);
   return false;
@@ -93,7 +92,7 @@ static fl_status gemm_align(const fl_launch *l, const flc_product *p,
                             int64_t rows, int64_t k, int64_t times,
                             const void **data, int64_t *down, int64_t *along,
                             int64_t *step) {
-  bool runs = runs_along(rows, k, *down, *along);
+  bool runs = flc_product_along(rows, k, *down, *along);
   int64_t lines = runs ? rows : k, length = runs ? k : rows;
   int64_t room = fl_ceil_div(length, 8) * 8, size = lines * room;
   int64_t ld = runs ? *down : *along;
@@ -221,9 +220,7 @@ static size_t gemm_larger(size_t a, size_t b) {
   return a > b ? a : b;
 }
 
-/* Lines of 64 elements of both operands, as many steps as tile.cuh has; or C in
- * float, and a line of bias. */
-static size_t shared_of(const flc_chip *chip, int size) {
+size_t flc_product_shared(const flc_chip *chip, int size) {
   const shape *s = &sizes[size];
   size_t step = (size_t)(s->m + s->n) * 128;
   size_t steps = size == 0 || (size == 2 && chip->major == 9) ? 4 : 3;
@@ -243,11 +240,9 @@ int flc_simt_sizes(const flc_chip *chip, fl_dtype dtype) {
 
 /* --- Hopper --- */
 
-/* An operand (rows, k) as boxes of 64 by `tile` rows, or by 64 steps of the sum
- * where lines run across it; false: a map cannot describe it. */
-static bool map_of(const flc_product *p, gemm_map *map, const void *data,
-                   bool runs, int64_t rows, int64_t k, int64_t ld,
-                   const int64_t *step, int tile) {
+bool flc_product_map(const flc_product *p, gemm_map *map, const void *data,
+                     bool runs, int64_t rows, int64_t k, int64_t ld,
+                     const int64_t *step, int tile) {
   bool bf16 = p->dtype == FL_BF16;
   const flc_driver *cu = flc_driver_get();
   uint64_t size[4] = {(uint64_t)(runs ? k : rows), (uint64_t)(runs ? rows : k),
@@ -280,26 +275,23 @@ static bool map_of(const flc_product *p, gemm_map *map, const void *data,
 
 static bool map_both(const flc_product *p, bool ak, bool bk, gemm_sm90 *h) {
   return p->dims <= 2 && p->k > 0 &&
-         map_of(p, &h->a, p->a, ak, p->m, p->k, ak ? p->am : p->ak, p->astep,
-                128) &&
-         map_of(p, &h->b, p->b, bk, p->n, p->k, bk ? p->bn : p->bk, p->bstep,
-                256);
+         flc_product_map(p, &h->a, p->a, ak, p->m, p->k, ak ? p->am : p->ak,
+                         p->astep, 128) &&
+         flc_product_map(p, &h->b, p->b, bk, p->n, p->k, bk ? p->bn : p->bk,
+                         p->bstep, 256);
 }
-
-/* Four steps, 64 columns of C on their way out, barriers and bias. */
-#define HOPPER_SHARED (4 * 384 * 128 + 2 * 64 * 68 * 4 + 64 + 2 * 64 * 4)
 
 /* --- 16-bit floats --- */
 
 static fl_status run_16(const fl_launch *l, const flc_product *p) {
   const flc_chip *chip = flc_chip_of(l);
-  bool ak = runs_along(p->m, p->k, p->am, p->ak);
-  bool bk = runs_along(p->n, p->k, p->bn, p->bk);
+  bool ak = flc_product_along(p->m, p->k, p->am, p->ak);
+  bool bk = flc_product_along(p->n, p->k, p->bn, p->bk);
   bool fit = (ak ? gemm_fits(p->a, p->m, p->k, p->am, p, p->astep)
                  : gemm_fits(p->a, p->k, p->m, p->ak, p, p->astep)) &&
              (bk ? gemm_fits(p->b, p->n, p->k, p->bn, p, p->bstep)
                  : gemm_fits(p->b, p->k, p->n, p->bk, p, p->bstep));
-  int n = flc_fits(chip, shared_of(chip, 2)) ? 3 : 2;
+  int n = flc_fits(chip, flc_product_shared(chip, 2)) ? 3 : 2;
   bool hopper = chip->major == 9 && fit && n == 3 && p->n % 8 == 0 &&
                 flc_aligned(p->c, 16) && flc_aligned(p->pre, 16);
   const shape *list = hopper ? hopper_sizes : sizes;
@@ -310,12 +302,14 @@ static fl_status run_16(const fl_launch *l, const flc_product *p) {
   gemm_sm90 h;
   if (hopper && q.size == 2 && map_both(p, ak, bk, &h)) {
     flc_spec spec = FLC_SPEC("gemm_sm90", "product", (int16_t)p->dtype, ak, bk);
-    return gemm_launch(l, p, &spec, &q, &list[2], 64, 384, HOPPER_SHARED, &h);
+    return gemm_launch(l, p, &spec, &q, &list[2], 64, 384, GEMM_SM90_SHARED,
+                       &h);
   }
   flc_spec spec = FLC_SPEC("gemm", "product", (int16_t)p->dtype,
                            (int16_t)q.size, ak, bk, fit);
   return gemm_launch(l, p, &spec, &q, &sizes[q.size], 64,
-                     q.size == 2 ? 256 : 128, shared_of(chip, q.size), NULL);
+                     q.size == 2 ? 256 : 128, flc_product_shared(chip, q.size),
+                     NULL);
 }
 
 static fl_status run_simt(const fl_launch *l, const flc_product *p) {

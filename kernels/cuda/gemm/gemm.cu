@@ -4,65 +4,6 @@
 #include "gemm.cuh"
 #include "../device/tile.cuh"
 
-/* The block's M x N of C by way of shared memory, in rows of LD: as it is if it
- * is a piece of a sum, else finished. */
-template <int D, int M, int N, int LD, int THREADS, class W>
-void gemm_store(const gemm_args &a, const place &p, W *c) {
-  constexpr int V = width_of<D>(), H = V < 4 ? V : 4;
-  W *bias = c + M * LD;
-  bool adds = a.bias && !a.part;
-  int64_t first = p.matrix * a.m * a.n + p.row * a.n + p.col;
-  int rows = a.m - p.row < M ? (int)(a.m - p.row) : M;
-  int cols = a.n - p.col < N ? (int)(a.n - p.col) : N;
-  W *part = (W *)a.part + p.split * a.batch * a.m * a.n;
-  if (adds)
-    for (int i = threadIdx.x; i < (a.bias_down ? rows : cols); i += THREADS)
-      bias[i] =
-          fl_load<W>(a.bias, a.bias_dtype, (a.bias_down ? p.row : p.col) + i);
-  __syncthreads();
-  if (a.wide) {
-    for (int i = threadIdx.x; i < rows * (N / V); i += THREADS) {
-      int row = i / (N / V), col = i % (N / V) * V;
-      int64_t at = first + row * a.n + col;
-      W v[V];
-      if (col >= cols)
-        continue;
-#pragma unroll
-      for (int e = 0; e < V; e += H) {
-        fl_vec<W, H> x = fl_read<W, H>(c + row * LD + col + e);
-        if (a.part)
-          fl_write(part + at + e, x);
-#pragma unroll
-        for (int h = 0; h < H; h++)
-          v[e + h] = x.at[h];
-      }
-      if (a.part)
-        continue;
-      if (adds) {
-#pragma unroll
-        for (int e = 0; e < V; e++)
-          v[e] += bias[a.bias_down ? row : col + e];
-      }
-      finish<D, V>(a, v, at);
-    }
-    return;
-  }
-  for (int i = threadIdx.x; i < rows * N; i += THREADS) {
-    int row = i / N, col = i % N;
-    W v[1] = {c[row * LD + col]};
-    int64_t at = first + row * a.n + col;
-    if (col >= cols)
-      continue;
-    if (a.part) {
-      part[at] = v[0];
-      continue;
-    }
-    if (adds)
-      v[0] += bias[a.bias_down ? row : col];
-    finish<D, 1>(a, v, at);
-  }
-}
-
 /* --- 16-bit floats --- */
 
 template <int D, int SIZE, int AK, int BK, int FIT>

@@ -23,6 +23,10 @@ typedef struct gemm_map { /* a tensor map */
   uint64_t opaque[16];
 } __attribute__((aligned(64))) gemm_map;
 
+/* Shared memory of gemm_sm90.cuh: four steps, 64 columns of C on their way out,
+ * barriers and bias. */
+#define GEMM_SM90_SHARED (4 * 384 * 128 + 2 * 64 * 68 * 4 + 64 + 2 * 64 * 4)
+
 /* gemm_sm90.cu: the operands as maps of four dims, the last two of the batch
  * (one along which an operand repeats has size 1 there). */
 typedef struct gemm_sm90 {

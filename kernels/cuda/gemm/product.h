@@ -7,6 +7,8 @@
 
 #define FLC_BATCH_DIMS 6
 
+struct gemm_map; /* gemm.h */
+
 typedef enum flc_act { /* the order of linear's enum */
                        FLC_ACT_NONE,
                        FLC_ACT_RELU,
@@ -62,6 +64,17 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p);
 
 /* Whether lines of 16-bit elements can be read as they are. */
 bool flc_product_lines(int64_t rows, int64_t k, int64_t down, int64_t along);
+/* Whether lines run along k. */
+bool flc_product_along(int64_t rows, int64_t k, int64_t down, int64_t along);
+/* An operand (rows, k) as boxes of 64 by `tile` rows, or by 64 steps of the sum
+ * where lines run across it; false: a map cannot describe it. */
+bool flc_product_map(const flc_product *p, struct gemm_map *map,
+                     const void *data, bool runs, int64_t rows, int64_t k,
+                     int64_t ld, const int64_t *step, int tile);
+/* Shared memory of gemm.cu's tiles of 16-bit floats: lines of 64 elements of
+ * both operands, as many steps as tile.cuh has; or C in float, and a line of
+ * bias. */
+size_t flc_product_shared(const flc_chip *chip, int size);
 /* Copies 16-bit operands whose lines do not begin at multiples of 16 bytes. */
 fl_status flc_product_align(const fl_launch *l, flc_product *p);
 fl_status flc_product_own(const fl_launch *l, const flc_product *p);

@@ -240,6 +240,28 @@ function R.matmul_add(args)
   return {written = {c = A.map(function(p, c) return p + c end, R.matmul(args), args.c)}}
 end
 
+-- Sums over what belongs to each group.
+function R.grouped_mm(args)
+  local a, b, ends = args.a, args.b, args.ends
+  local rows, cols, n = a.shape[1], a.shape[2], b.shape[#b.shape]
+  local whole = #b.shape == 3
+  local out = A.zeros(whole and {rows, n} or {ends.shape[1], rows, n})
+  for group = 1, ends.shape[1] do
+    local first, last = (ends[group - 1] or 0) + 1, ends[group]
+    for i = whole and first or 1, whole and last or rows do
+      for j = 1, n do
+        local s = 0
+        for k = whole and 1 or first, whole and cols or last do
+          local at = whole and (group - 1) * cols + k or k
+          s = s + a[(i - 1) * cols + k] * b[(at - 1) * n + j]
+        end
+        out[((whole and 0 or (group - 1) * rows) + i - 1) * n + j] = s
+      end
+    end
+  end
+  return out
+end
+
 local E = require "spec.support.reference.elementwise"
 local acts = {
   none = function(v) return v end,

@@ -177,6 +177,28 @@ S.matmul_add = {
 }
 for _, s in ipairs(S.matmul_add) do s._grad = false end
 
+-- Groups of rows, empty ones among them, rows after the last; and groups of a sum.
+local function ends(...) return A.new({select("#", ...)}, {...}, "i64") end
+S.grouped_mm = {
+  {a = f{5, 3}, b = g{2, 3, 4}, ends = ends(2, 5)},
+  {a = f{6, 2}, b = g{4, 2, 3}, ends = ends(0, 3, 3, 5)},
+  {a = f{2, 5}, b = g{5, 3}, ends = ends(2, 2, 5)}, {a = f{2, 5}, b = g{5, 3}, ends = ends(1, 4)},
+  {a = f{4, 3}, b = g{1, 3, 2}, ends = A.new({1}, {4}, "i32")},
+  {a = f{0, 3}, b = g{2, 3, 2}, ends = ends(0, 0)}, {a = f{3, 2}, b = g{0, 2, 2}, ends = ends()},
+  {a = f{3, 0}, b = g{2, 0, 2}, ends = ends(1, 3)}, {a = f{2, 0}, b = g{0, 3}, ends = ends(0, 0)},
+  {a = f{2, 3}, b = g{3, 2}, ends = ends()}, {a = f{3, 2}, b = g{2, 2, 0}, ends = ends(1, 3)},
+  {a = f{90, 72}, b = g{3, 72, 40}, ends = ends(17, 17, 85), _grad = false},
+  {a = f{40, 90}, b = g{90, 72}, ends = ends(17, 17, 85), _grad = false},
+  {a = f{140, 160}, b = g{2, 160, 200}, ends = ends(136, 140), _grad = false,
+    _dtypes = "f32"},
+  {a = f{3}, b = g{2, 3, 2}, ends = ends(1, 3), _refused = "a must be %(rows, k%)"},
+  {a = f{3, 2}, b = g{2, 3, 2}, ends = ends(1, 3), _refused = "inner sizes 2 and 3"},
+  {a = f{3, 2}, b = g{2, 2, 2}, ends = ends(3), _refused = "one number for each group"},
+  {a = f{3, 2}, b = g{2, 2, 2}, ends = ends(2, 4), _refused = "at most 3"},
+  {a = f{3, 2}, b = g{2, 2, 2}, ends = ends(2, 1), _refused = "must not fall"},
+  {a = f{2, 3}, b = g{3, 2}, ends = ends(-1, 3), _refused = "must not fall"},
+}
+
 S.linear = {
   {x = f{2, 3}, weight = g{4, 3}}, {x = f{2, 3}, weight = g{4, 3}, bias = g{4}},
   {x = f{3}, weight = g{2, 3}, bias = g{2}}, {x = f{2, 2, 3}, weight = g{2, 3}, bias = g{2}},

@@ -58,6 +58,8 @@ local examples = {
   gru = "flare.randn(5, 2, 9), flare.randn(9, 3), nil, flare.zeros(2, 3)",
   gru_backward = "nil, nil, flare.randn(9, 3), flare.zeros(2, 3), "
     .. "flare.randn(5, 2, 3), flare.randn(5, 2, 12)",
+  grouped_mm = "flare.randn(5, 2), flare.randn(3, 2, 4), "
+    .. "flare.tensor({2, 2, 5}, {dtype = \"i64\"})",
   gru_cell = "flare.randn(2, 9), flare.randn(2, 9), flare.randn(2, 3)",
   hamming_window = "8",
   hann_window = "8",
