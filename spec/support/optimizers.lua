@@ -34,6 +34,9 @@ M.Adam = {options = {weight_decay = 0.1}, defaults = {lr = 1e-3, eps = 1e-8, wei
 M.AdamW = {options = {weight_decay = 0.1}, defaults = {lr = 1e-3, eps = 1e-8, weight_decay = 0.01},
   step = function(p, g, s, t, o) return adam(p * (1 - o.lr * o.weight_decay), g, s, t, o) end}
 
+-- Dettmers et al., arXiv:2110.02861; of parameters as small as these the moments have all bits.
+M.Adam8bit, M.AdamW8bit = M.Adam, M.AdamW
+
 -- Tieleman and Hinton 2012, lecture 6.5; centred as in Graves, arXiv:1308.0850.
 M.RMSprop = {options = {momentum = 0.9, centered = true},
   defaults = {lr = 0.01, alpha = 0.99, eps = 1e-8},

@@ -11,6 +11,7 @@ require "flare"
 local files = {
   Optimizer = "optimizer", SGD = "sgd", Adam = "adam", AdamW = "adamw", RMSprop = "rmsprop",
   Adagrad = "adagrad", Lion = "lion", LBFGS = "lbfgs", EMA = "ema",
+  Adam8bit = "adam8bit", AdamW8bit = "adam8bit",
   Adadelta = "rules", Adamax = "rules", NAdam = "rules", RAdam = "rules", Rprop = "rules",
   ASGD = "rules", Adafactor = "rules", Muon = "rules",
   StepLR = "schedule", CosineLR = "schedule", WarmupCosineLR = "schedule",

@@ -1,11 +1,12 @@
 --- The base class of all optimizers: groups of parameters with options, and state for each one.
 --
 -- A subclass has `defaults` (its options), `moments(group)` (the number of state tensors of a
--- parameter), `moment_shape(p, k)` if the k-th has another shape than p, and `update(group, xs,
--- step, moments)`, usually one call of a fused operator; xs is all parameters, then all
--- gradients, then all first moments, and so on; step counts from 1. `maximize` negates gradients,
--- unless the subclass has `ascends`. `prepare(options)` checks the options of the subclass. For
--- 16-bit parameters `update` gets f32 copies (master.lua), unless the group's `master` is false.
+-- parameter), `moment_shape(p, k, group)` and `moment_dtype(p, k, group)` if the k-th has another
+-- shape or dtype than p, and `update(group, xs, step, moments)`, usually one call of a fused
+-- operator; xs is all parameters, then all gradients, then all first moments, and so on; step
+-- counts from 1. `maximize` negates gradients, unless the subclass has `ascends`.
+-- `prepare(options)` checks the options of the subclass. For 16-bit parameters `update` gets f32
+-- copies (master.lua), unless the group's `master` is false.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -116,8 +117,9 @@ end
 
 -- The initial value of the k-th state tensor of a parameter; in f32 where there is a master copy.
 local function moment_of(self, group, p, k)
-  local shape = self:moment_shape(p, k)
-  local dtype = master.wanted(group, p) and "f32" or p.dtype
+  local shape = self:moment_shape(p, k, group)
+  local dtype = self.moment_dtype and self:moment_dtype(p, k, group)
+    or master.wanted(group, p) and "f32" or p.dtype
   if shape == p.shape then return core.zeros_like(p, {dtype = dtype}) end
   return core.zeros(shape, {dtype = dtype, device = p.device})
 end
@@ -254,7 +256,7 @@ function Optimizer:load_state_dict(saved, message)
       local state = states[place]
       for k, moment in ipairs(state.moments) do
         local has = table.concat(moment.shape, ", ")
-        local wants = table.concat(self:moment_shape(group.params[i], k), ", ")
+        local wants = table.concat(self:moment_shape(group.params[i], k, group), ", ")
         if has ~= wants then
           fail("%s: the state of parameter %d in group %d is (%s), the parameter's is (%s)", name,
                i, g, has, wants)
