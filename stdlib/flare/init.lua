@@ -22,6 +22,7 @@ for file, names in next, {
     tensorsolve tril_indices triu_indices unravel_index vecdot vsplit]],
   compile = "compile compile_stats",
   dataflow = "dataflow",
+  ["dataflow.fits"] = "fits",
   ["dataflow.record"] = "record",
   ["dataflow.simulate"] = "simulate",
   debugger = "breakpoint",
