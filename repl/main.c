@@ -27,6 +27,10 @@ bool flare_interrupted(void) {
   return asked != 0;
 }
 
+lua_State *flare_state(void) {
+  return running ? fl_lua_state(running) : NULL;
+}
+
 static void stop_hook(lua_State *L, lua_Debug *ar) {
   (void)ar;
   luaL_where(L, 0); /* level 0: a hook is no function of its own */
@@ -45,7 +49,8 @@ static void on_interrupt(int signal_number) {
     signal(signal_number, SIG_DFL);
   fl_lua_interrupt(running);
   lua_State *L = fl_lua_state(running);
-  if (!lua_gethook(L))
+  lua_Hook hook = lua_gethook(L);
+  if (!hook || hook == flare_alert_hook)
     lua_sethook(L, stop_hook, LUA_MASKCOUNT, 1);
 }
 
@@ -97,7 +102,7 @@ static int main_search(lua_State *L) {
   const char *name = luaL_checkstring(L, 1);
   for (; m->name; m++)
     if (strcmp(m->name, name) == 0) {
-      lua_pushfstring(L, "@%s", m->file);
+      lua_pushfstring(L, "@<flare>/repl/%s", m->file);
       if (luaL_loadbufferx(L, m->text, m->size, lua_tostring(L, -1), "t") !=
           LUA_OK)
         return lua_error(L);
@@ -136,6 +141,8 @@ static int main_run(lua_State *L) {
   lua_setfield(L, -2, "flare.repl.terminal");
   lua_pushcfunction(L, flare_open_process);
   lua_setfield(L, -2, "flare.repl.process");
+  lua_pushcfunction(L, flare_open_alert);
+  lua_setfield(L, -2, "flare.repl.alert");
   lua_pop(L, 1);
   watch_interrupts();
   lua_getglobal(L, "require");

@@ -20,6 +20,7 @@ options, as those of lua:
   --        stop reading options
   -         run the standard input
 commands:
+  dap       the Debug Adapter Protocol, for editors
   help NAME what an operator, a function or a class does; without a name all operators
   doctor    which devices and libraries are here
   launch    a script in several processes
@@ -31,7 +32,7 @@ commands:
 without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
-local commands = {"bench", "doctor", "eval", "help", "kernels", "launch", "serve",
+local commands = {"bench", "dap", "doctor", "eval", "help", "kernels", "launch", "serve",
   "simulate"}
 
 local function is_command(name)
@@ -70,7 +71,8 @@ local function traced(problem)
   end
   -- without the lines of this file, which are below all others
   return (debug.traceback(hinted(text), 3)
-    :gsub("^(.*)\n\t%[C%]: in function 'xpcall'\n\tmain%.lua:.*$", "%1\n\t[C]: in ?"))
+    :gsub("\n\t%[C%]: in [^\n]*\n\t<flare>/debugger/guard%.lua:[^\n]*", "")
+    :gsub("^(.*)\n\t%[C%]: in function 'xpcall'\n\t<flare>/repl/main%.lua:.*$", "%1\n\t[C]: in ?"))
 end
 
 -- In a job of several ranks: the others hear of it, and the launcher finds the text.
@@ -163,6 +165,8 @@ local function read_options(args)
     elseif args[i]:find "^%-%-profile" then
       flags.profile = args[i] == "--profile" and "" or args[i]:match "^%-%-profile=(.+)$"
       if not flags.profile then return nil, ("unrecognized option '%s'"):format(args[i]) end
+    elseif args[i]:find "^%-%-dap=%d+$" then -- of flare dap
+      flags.dap = math.tointeger(tonumber(args[i]:match "%d+"))
     elseif args[i]:find "^%-%-break=." then
       flags.breaks = flags.breaks or {}
       flags.breaks[#flags.breaks + 1] = args[i]:match "=(.+)$"
@@ -229,6 +233,7 @@ end
 
 -- Options -d and --break: what stops the script. Nil and a message if that is nowhere.
 local function debug_script(flags)
+  if flags.dap then require("flare.repl.dap.server").start(flags.dap) end
   if not flags.d and not flags.breaks then return true end
   local breaks = require "flare.repl.debug.breaks"
   require("flare.repl.debug").attach(flags.d and "uncaught")

@@ -11,6 +11,14 @@ int flare_open_terminal(lua_State *L);
 /* The module flare.repl.process: starting and watching ranks (process.c). */
 int flare_open_process(lua_State *L);
 
+/* The module flare.repl.alert: connections that stop a script (alert.c). */
+int flare_open_alert(lua_State *L);
+/* The hook by which it does. */
+void flare_alert_hook(lua_State *L, lua_Debug *ar);
+
+/* The main coroutine; for handlers of signals, too. */
+lua_State *flare_state(void);
+
 /* Whether a Ctrl-C has come since the last one was forgotten. */
 bool flare_interrupted(void);
 

@@ -70,8 +70,6 @@ local function trace(problem)
   for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
     if entry:find("'xpcall'", 1, true) then break end
     local own = entry:find "^%[C%]" or entry:find "^%(%.%.%.tail" or entry:find "^<flare>/"
-      or entry:find "^run%.lua:" or entry:find "^names%.lua:" or entry:find "^prompt%.lua:"
-      or entry:find "^commands%.lua:"
     if not own then lines[#lines + 1] = "  " .. entry end
   end
   if #lines > 1 then text = text .. "\n" .. table.concat(lines, "\n") end

@@ -21,15 +21,14 @@ local function unknown(word, ...)
   return ("unknown option --%s%s"):format(word, hint)
 end
 
---- The options and the folder; nil and what is wrong.
+--- The options, and the other words; nil and what is wrong.
 -- @param texts, numbers sets of the names of options
-function M.read(arguments, texts, numbers)
-  local o, folder, k = {}, nil, 1
+function M.options(arguments, texts, numbers)
+  local o, others, k = {}, {}, 1
   while arguments[k] do
     local word, value = arguments[k]:match "^%-%-([%a%-]+)=?(.*)$"
     if not word then
-      if folder then return nil, ("one folder is expected, got %s, too"):format(arguments[k]) end
-      folder = arguments[k]
+      others[#others + 1] = arguments[k]
     elseif not texts[word] and not numbers[word] then
       return nil, unknown(word, texts, numbers)
     else
@@ -45,8 +44,17 @@ function M.read(arguments, texts, numbers)
     end
     k = k + 1
   end
-  if not folder then return nil, "the folder of a model is missing" end
-  return o, folder
+  return o, others
+end
+
+--- The options and the folder; nil and what is wrong.
+-- @param texts, numbers sets of the names of options
+function M.read(arguments, texts, numbers)
+  local o, others = M.options(arguments, texts, numbers)
+  if not o then return nil, others end
+  if others[2] then return nil, ("one folder is expected, got %s, too"):format(others[2]) end
+  if not others[1] then return nil, "the folder of a model is missing" end
+  return o, others[1]
 end
 
 --- The model and the tokenizer of a folder; nil and a message.

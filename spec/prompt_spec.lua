@@ -49,7 +49,7 @@ describe("the program", function()
     assert.truthy((flare "doctr"):find("did you mean the command doctor?", 1, true))
     assert.is_nil((flare "doctr.lua"):find("did you mean", 1, true))
     assert.match("there are: .*compare, .*peers", (flare "bench nothing"))
-    for _, name in ipairs {"bench", "doctor", "eval", "help", "kernels", "launch", "serve",
+    for _, name in ipairs {"bench", "dap", "doctor", "eval", "help", "kernels", "launch", "serve",
                           "simulate"} do
       assert.match("\n  " .. name .. " ", (flare "--help"))
     end

@@ -10,7 +10,7 @@ M.Frame = Frame
 -- Sources of the library, as core.library knows them.
 function M.is_library(source)
   local prefix = require "flare.core".library()
-  return source:sub(1, #prefix) == prefix or source:sub(1, 9) == "@<flare>/"
+  return prefix ~= "" and source:sub(1, #prefix) == prefix or source:sub(1, 9) == "@<flare>/"
 end
 
 -- What a function is called: "function 'loss'", "method 'forward'", "main chunk".

@@ -5,7 +5,7 @@ local core = require "flare.core"
 local frames = require "flare.debugger.frames"
 
 local M = {
-  lines = {},      -- line number -> list of {path =, line =, condition =, log =, hits =}
+  lines = {},      -- line number -> list of points, see add
   off = false,     -- breakpoint() does nothing
   errors = false,  -- "uncaught" or "all": stop where an error is raised
   values = {nan = false, shapes = {}}, -- what the results of operators are compared with
@@ -15,7 +15,7 @@ local front -- function(stop) -> action, values
 local inside = false -- a front end runs
 local stepping -- {mode =, thread =, depth =}
 local threads = setmetatable({}, {__mode = "k"}) -- coroutines made while the hook was wanted
-local poll -- called at lines; whether to stop
+local poll -- called at lines, if there is a hook
 local reported -- the last error that the front end was shown
 local root = function() end -- gives the script's outermost function
 local forget -- forgets a Ctrl-C
@@ -130,7 +130,7 @@ local function holds(point, level)
     if ok and not value then return false end -- one that fails stops, so that it is seen
   end
   point.hits = (point.hits or 0) + 1
-  return point.hits > (point.skip or 0)
+  return not point.counts or point.counts(point.hits)
 end
 
 -- Whether stepping ends in the function at level 2 of the caller.
@@ -147,7 +147,7 @@ end
 local function on_line(_, line)
   if inside then return end
   local reason, point
-  if poll then reason = poll() end
+  if poll then poll() end
   if forget and core.interrupted() then
     forget()
     reason = "interrupt"
@@ -160,7 +160,7 @@ local function on_line(_, line)
       if point.log then look(2, point.log) else reason = "breakpoint" end
     end
   end
-  if not reason and stepping and arrived() then reason = "step" end
+  if not reason and stepping and arrived() then reason = stepping.reason or "step" end
   if reason then stop(reason, 2, {point = point}) end
 end
 
@@ -199,20 +199,26 @@ end
 -- hook makes every line slower.
 function M.update()
   if inside then return end -- it is called again when the script goes on
-  hooked = front ~= nil and (stepping ~= nil or poll ~= nil or next(M.lines) ~= nil)
+  hooked = front ~= nil and (stepping ~= nil or next(M.lines) ~= nil)
   if hooked then follow_coroutines() end
   threads[coroutine.running()] = true
   for thread in pairs(threads) do set_hook(thread, hooked) end
+  if poll and not hooked then poll() end -- what came while there was a hook
 end
 
---- Calls f at every line; the script stops where it returns a reason. nil ends it.
-function M.poll(f)
-  poll = f
+--- Calls f at every line for which there is a hook, and when the hook is removed.
+function M.poll(f) poll = f end
+
+--- Stops the script at its next line.
+-- @param reason for the front end
+function M.pause(reason)
+  stepping = {mode = "step", reason = reason}
   M.update()
 end
 
 --- Adds a breakpoint at a line of a file.
--- @param point {path =, line =, condition = an expression, log = function(thread, level)}
+-- @param point {path =, line =, condition = an expression, counts = function(how often the line
+-- was reached) -> whether that counts, log = function(frame) in place of stopping}
 function M.add(point)
   local list = M.lines[point.line] or {}
   M.lines[point.line] = list
