@@ -37,7 +37,10 @@ describe("on a GPU that computes nothing", function()
     local name = "of compute capability " .. capability .. " "
 
     if not wanted or wanted:find(capability, 1, true) then
-      it(name .. "every row is launched on its samples", function() launch(settings) end)
+      -- those of 9.0 come from the pack, below
+      if capability ~= "9.0" then
+        it(name .. "every row is launched on its samples", function() launch(settings) end)
+      end
 
       it(name .. "large calls ask for no more shared memory than it has", function()
         local out = tree.output(fakes.command(place, "FLARE_CACHE=off FLARE_MEMORY=direct "
@@ -78,12 +81,12 @@ describe("on a GPU that computes nothing", function()
     end)
   end
 
-  it("the pack has every kernel that the rows ask for", function()
+  it("of compute capability 9.0 the pack has every kernel that the rows ask for", function()
     local pack = place .. "/flare.pack"
     local out = tree.output(fakes.command(place, "FLARE_CACHE=off",
       ("kernels --pack sm_90a --out '%s' 2>&1"):format(pack)))
     assert.truthy(out:find "%d+ kernels for 1 architectures", out)
-    launch(("FAKE_MAJOR=9 FLARE_PACK='%s' FLARE_CUDA_HIDE=libnvrtc,libcublasLt,libcudnn")
-      :format(pack))
+    launch(("FAKE_MAJOR=9 FAKE_MINOR=0 FAKE_SHARED=%d FLARE_PACK='%s' "
+      .. "FLARE_CUDA_HIDE=libnvrtc,libcublasLt,libcudnn"):format(227 * 1024, pack))
   end)
 end)
