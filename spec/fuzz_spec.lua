@@ -3,11 +3,14 @@ local flare = require "flare"
 local core = flare.core
 local fuzz = require "spec.support.fuzz"
 local library = require "spec.support.fuzz_library"
+local values = require "spec.support.fuzz_values"
 local parsers = require "spec.support.parsers"
+
+values.memory = 32 << 20
 
 describe("random arguments", function()
   it("give results or errors", function()
-    assert.is_true(fuzz.operators(100000, 1) > 30000)
+    assert.is_true(fuzz.operators(40000, 1) > 12000)
   end)
 end)
 

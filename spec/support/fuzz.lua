@@ -140,7 +140,7 @@ function fuzz.operators(calls, seed, note)
   math.randomseed(seed)
   flare.manual_seed(seed)
   local rows, fine = core.ops(), 0
-  limit(256 << 20)
+  limit(values.memory)
   for k = 1, calls do
     local op, way = any(rows), random(20)
     local label = note and ("%d of seed %d: "):format(k, seed)

@@ -291,7 +291,7 @@ function library.calls(count, seed, note)
   rawset(io, "open", guard(open))
   options.check = listen
   if not targets then find() end
-  for _, where in ipairs {"cpu", "sim:0", "sim:1"} do core.memory.limit(256 << 20, where) end
+  for _, where in ipairs {"cpu", "sim:0", "sim:1"} do core.memory.limit(values.memory, where) end
   local fine = 0
   for k = 1, count do
     values.device = any {"cpu", "cpu", "cpu", "mixed", "sim:0"}

@@ -21,6 +21,10 @@ values.devices = {"cpu", "sim:0", "sim:1", "sim:99", "cuda:0", "none", 7}
 -- on shapes alone, so that they may be of any size.
 values.device, values.meta = "cpu", false
 
+--- The bytes that tensors may take in each place: with more, random sizes fill more of them with
+-- random numbers, which takes most of the time.
+values.memory = 256 << 20
+
 function values.integer()
   if random(12) == 1 then return any(strange) end
   return random(-2, 5)
