@@ -22,6 +22,16 @@ return function(R)
   function M.bessel_j0(x) return bessel_j(0, x) end
   function M.bessel_j1(x) return bessel_j(1, x) end
 
+  -- Samples have the same values in several dtypes and on several devices.
+  local function remembered(f)
+    local known = {}
+    return function(x)
+      if x ~= x then return x end
+      known[x] = known[x] or f(x)
+      return known[x]
+    end
+  end
+
   -- Neumann's series (Abramowitz and Stegun 9.1.88).
   local euler = 0.57721566490153286
   local function of_second_kind(x, f)
@@ -29,14 +39,14 @@ return function(R)
     if x == inf then return 0.0 end
     return x > 0 and f(log(x / 2) + euler, x // 2 + (x < 30 and 16 or 40)) or nan
   end
-  function M.bessel_y0(x)
+  M.bessel_y0 = remembered(function(x)
     return of_second_kind(x, function(l, n)
       local sum = l * bessel_j(0, x)
       for k = 1, n do sum = sum - 2 * (-1) ^ k * bessel_j(2 * k, x) / k end
       return 2 / pi * sum
     end)
-  end
-  function M.bessel_y1(x)
+  end)
+  M.bessel_y1 = remembered(function(x)
     return of_second_kind(x, function(l, n)
       local sum = (l - 1) * bessel_j(1, x) - bessel_j(0, x) / x
       for k = 1, n do
@@ -44,7 +54,7 @@ return function(R)
       end
       return 2 / pi * sum
     end)
-  end
+  end)
 
   local function bessel_ie(n, x)
     if x ~= x then return x end
