@@ -34,6 +34,26 @@ describe("flare simulate", function()
     assert.match("^micro_batches +useful\n1 .*\n2 .*\n4 [^\n]*\n$", text)
   end)
 
+  it("writes a page of the schedules of a range", function()
+    local path = os.tmpname()
+    finally(function() os.remove(path) end)
+    local text, status = said("1f1b --model gpt2 --devices 2 --sweep micro-batches=2,4,8 --page "
+      .. path)
+    assert.equal("", text)
+    assert.equal(0, status)
+    local data = tree.read(path):match '<script id="data" type="application/json">(.-)</script>'
+    data = flare.core.json.decode(data)
+    assert.equal("flare simulate 1f1b --model gpt2 --devices 2 --sweep micro-batches=2,4,8",
+      data.command)
+    local labels, tasks = {}, {}
+    for k, s in ipairs(data.schedules) do labels[k], tasks[k] = s.label, #s.tasks end
+    assert.same({"micro_batches 2", "micro_batches 4", "micro_batches 8"}, labels)
+    -- four passes and two transfers for each micro-batch, an update on each device
+    assert.same({2 * 6 + 2, 4 * 6 + 2, 8 * 6 + 2}, tasks)
+    assert.match("the machine's figures have sliders", (said("1f1b --sweep link=1..2 --page "
+      .. path)))
+  end)
+
   it("runs a file, with a machine of another one, and writes files", function()
     local folder = os.tmpname()
     assert(os.remove(folder) and os.execute("mkdir " .. folder))

@@ -20,11 +20,13 @@ ranges, one or two, of these figures or of a scheme's numbers:
   --sweep NAME=8..64 (doubling), NAME=8..64:8 (steps) or NAME=8,24
   --goal useful|utilisation|tokens_per_second   --want VALUE   the least figure that reaches it
 output:
-  --svg FILE, --trace FILE     a picture; a trace for Perfetto and Chrome]]
+  --svg FILE, --trace FILE     a picture; a trace for Perfetto and Chrome
+  --page FILE      a page with sliders for the machine's figures; of a range of a scheme's numbers,
+                   one to choose from]]
 
 local kinds = {}
 for kind, names in pairs {
-  text = "machine model dtype activations update goal svg trace sweep on_chip",
+  text = "machine model dtype activations update goal svg trace sweep on_chip page",
   count = "batch length devices micro_batches replicas chunks ahead",
   number = "link peer net memory host bandwidth compute matrix latency want",
   flag = "recompute",
@@ -156,20 +158,48 @@ local function list_machines(flare)
   return 0
 end
 
-local function sweep(flare, o, machine, make, options)
+-- The ranges; nil and what is wrong.
+local function axes_of(o)
   local axes = {}
   for k, text in ipairs(o.sweeps) do
     local axis, problem = axis_of(text)
-    if not axis then return complain("%s", problem) end
+    if not axis then return nil, problem end
     axes[k] = axis
   end
-  if #axes > 2 then return complain("at most two ranges are possible, got %d", #axes) end
-  print(flare.dataflow.sweep(function(rest)
+  if #axes > 2 then return nil, ("at most two ranges are possible, got %d"):format(#axes) end
+  return axes
+end
+
+-- make, with further options each time.
+local function with(make, options)
+  return function(rest)
     local all = {}
     for key, value in pairs(options) do all[key] = value end
     for key, value in pairs(rest) do all[key] = value end
     return make(all)
-  end, machine, axes, {goal = o.goal, want = o.want}))
+  end
+end
+
+local function sweep(flare, o, machine, make, axes)
+  print(flare.dataflow.sweep(make, machine, axes, {goal = o.goal, want = o.want}))
+  return 0
+end
+
+-- Writes the page: of one schedule, or of those of a range.
+local function page(flare, o, machine, make, axes)
+  local list = {}
+  local axis = axes[1] or {"", {""}}
+  if axes[2] or of_machine[axis[1]] then
+    return complain("--page: one range of a scheme's numbers is possible, such as "
+      .. "micro_batches=4..32; the machine's figures have sliders")
+  end
+  for k, value in ipairs(axis[2]) do
+    local label = axes[1] and ("%s %g"):format(axis[1], value) or ""
+    list[k] = {label, make(axes[1] and {[axis[1]] = value} or {})}
+  end
+  local text = flare.dataflow.page(list, machine, {command = o.command})
+  local written, problem = core.file.write_atomic(o.page, text)
+  if not written then return complain("%s", problem) end
   return 0
 end
 
@@ -216,7 +246,11 @@ local function simulate(flare, what, o)
   if is_file(what) and what:find "%.json$" then return replay(flare, what, o, machine) end
   local make, problem = maker(flare, what, o)
   if not make then return complain("%s", problem) end
-  if o.sweeps[1] then return sweep(flare, o, machine, make, options) end
+  local axes
+  axes, problem = axes_of(o)
+  if not axes then return complain("%s", problem) end
+  if o.page then return page(flare, o, machine, with(make, options), axes) end
+  if axes[1] then return sweep(flare, o, machine, with(make, options), axes) end
   local result
   result, problem = flare.simulate(make(options), machine)
   if not result then return complain("%s", (problem:gsub("^simulate: ", ""))) end
@@ -231,6 +265,7 @@ return function(arguments)
   end
   local o, what = read(arguments)
   if not o then return complain("%s\n%s", what, usage) end
+  o.command = "flare simulate " .. table.concat(arguments, " "):gsub(" ?%-%-page[ =]%S+", "")
   local flare = require "flare"
   if o.machine == "list" then return list_machines(flare) end
   if not what then return complain("a scheme or a file is missing\n%s", usage) end

@@ -18,5 +18,6 @@ return lazy("flare.dataflow", {}, {
   stages = "flare.dataflow.stages",
   schemes = "flare.dataflow.schemes",
   sweep = "flare.dataflow.sweep",
+  page = "flare.dataflow.page",
   recording = "flare.dataflow.record",
 })
