@@ -12,6 +12,14 @@ local function has(text, ...)
 end
 
 describe("flare.help", function()
+  it("says how a part of the library is called that is a function as well", function()
+    for _, text in ipairs{flare.help "class", flare.help "flare.class"} do
+      assert.matches("^flare%.class%(name, parent%)\n  Makes a class", text)
+    end
+    assert.matches("^flare%.profile%(f, %.%.%.%)\n  Profiles a call", flare.help "profile")
+    assert.matches("^it%(f, %.%.%.%)\n  Profiles a call.*has: start", flare.help(flare.profile))
+  end)
+
   it("tells an operator's call, arguments, dtypes, gradient and an example", function()
     local text = flare.help "softmax"
     has(text, "softmax(x, dim = -1)\n", "divided by their sum", "x    a tensor: floats",

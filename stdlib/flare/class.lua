@@ -22,10 +22,10 @@ local construct = core.framed(function(cls, ...)
   return object
 end)
 
---- Makes a class.
+--- Makes a class. A call of the class makes an object and runs its method `init`.
 -- @param name the name, which tostring and errors show
 -- @param parent the class to inherit from, or nil
-local function class(name, parent)
+local function class(_, name, parent)
   if type(name) ~= "string" then fail("class: the name must be a string, got %s", type(name)) end
   if parent ~= nil and (type(parent) ~= "table" or parent.__index == nil) then
     fail("class: the parent of %s must be a class, got %s", name, type(parent))
@@ -56,4 +56,4 @@ return setmetatable({
     end
     return false
   end,
-}, {__call = function(_, ...) return class(...) end})
+}, {__call = class})

@@ -166,7 +166,11 @@ local function describe_value(value, path)
     return describe_class(value, path or tostring(value))
   elseif type(value) == "table" then
     local part = describe_part(value, path or "it")
-    local call = (getmetatable(value) or {}).__call and describe_value(rawget(value, "open"), path)
+    local callee = (getmetatable(value) or {}).__call
+    local doc = callee and not rawget(value, "open") and source.of(callee)
+    local arguments = doc and doc.args:gsub("^_, ", "")
+    local call = doc and source.describe(doc, ("%s(%s)"):format(path or "it", arguments))
+      or callee and describe_value(rawget(value, "open"), path)
     local class = rawget(value, "class")
     if call and class and is_class(class) then -- what the call returns
       return call .. "\n" .. table.concat(methods_of(class), "\n")
