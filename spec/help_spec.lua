@@ -180,14 +180,15 @@ describe("flare.help", function()
   it("has an example of every operator, and it runs and gives numbers", function()
     local without = {}
     for _, row in ipairs(core.ops()) do
-      if not rows.is_inner(row) then
-        local text = rows.example(row)
+      local text = rows.example(row)
+      local inner = rows.is_inner(row)
+      if not inner or text then
         if text then
           local r = table.pack(pcall(load("local flare = ... return " .. text), flare))
           assert(r[1], text .. ": " .. tostring(r[2]))
           for i = 2, r.n do
             local x = r[i]
-            if flare.is_tensor(x) and x.dtype:find "^b?f%d" then
+            if not inner and flare.is_tensor(x) and x.dtype:find "^b?f%d" then
               assert(x:numel() > 0 and not x:isnan():any():item(), text)
             end
           end

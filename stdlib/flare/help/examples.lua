@@ -16,6 +16,7 @@ local examples = {
   baddbmm = "flare.randn(5, 2, 4), flare.randn(5, 2, 3), flare.randn(5, 3, 4)",
   bartlett_window = "8",
   batch_norm = "flare.randn(8, 3, 4, 4)",
+  bce_input = "flare.rand(2, 3)",
   bce_loss = "flare.rand(4), flare.tensor{0, 1, 1, 0}",
   bce_with_logits = "flare.randn(4), flare.tensor{0, 1, 1, 0}",
   bernoulli = "flare.rand(2, 3)",
@@ -95,6 +96,7 @@ local examples = {
   lstsq = "flare.randn(5, 2), flare.randn(5, 1)",
   lu_solve = "flare.eye(2), flare.tensor({1, 2}, {dtype = \"i64\"}), flare.randn(2, 1)",
   masked_fill = "flare.randn(2, 3), flare.randn(2, 3):gt(0), 0",
+  masked_select = "flare.tensor{1, 2, 3}, flare.tensor{1, 2, 3}:gt(1)",
   matmul = "flare.randn(2, 3), flare.randn(3, 4)",
   max_pool = "flare.randn(1, 3, 8, 8), {2, 2}",
   max_unpool = "flare.randn(1, 1, 2, 2), "
