@@ -211,4 +211,25 @@ describe("sums at positions on a GPU", function()
     assert.equal("2\n3\n", text)
     assert.equal(0, status)
   end)
+
+  it("read from memory what is too large for caches", function()
+    local text, status = fakes.run(folder, "FLARE_CACHE=off", [[
+      local flare = require "flare"
+      local cuda = {device = "cuda"}
+      local function kernels(rows, positions, f)
+        local x, y = flare.ones({rows, 256}, cuda), flare.ones({rows, 256}, cuda)
+        local at = flare.ones({positions}, {dtype = "i64", device = "cuda"})
+        local g = flare.compile(function() return f(x, y):index_select(1, at):exp() end)
+        for _ = 1, 3 do g() end
+        print(flare.compile_stats(g).kernels)
+      end
+      local function one(x) return x * 2 + 1 end
+      local function two(x, y) return x * y + 1 end
+      kernels(65536, 16 * 65536, two) -- twice 64 MiB at positions, where once is enough
+      kernels(65536, 16 * 65536, one)
+      kernels(1024, 16 * 1024, two) -- 1 MiB each
+      kernels(65536, 1024, two) -- few positions of a large table]])
+    assert.equal("2\n1\n1\n1\n", text)
+    assert.equal(0, status)
+  end)
 end)

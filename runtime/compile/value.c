@@ -191,6 +191,8 @@ static void value_back(fuse_group *g, value_state s) {
 }
 
 #define FAR 64 /* launches: memory that nothing reads any more may be free */
+#define CACHED                                                                 \
+  ((size_t)16 << 20) /* bytes that caches hold, read in any order */
 
 /* How often an element of memory is read: elements of the nest for each that
  * the form goes through. */
@@ -204,35 +206,48 @@ static double form_repeats(const fli_nest *nest, const fl_form *at) {
   return repeats;
 }
 
+static bool form_scattered(const fli_nest *nest, const fl_form *at) {
+  bool any = false;
+  for (int i = 0; i < nest->n; i++)
+    any |= nest->position[i] && at->coef[i];
+  return any;
+}
+
 /* Bytes that loads added since then read for an element of the nest; operands
- * that are much smaller than it stay in caches. Memory that lives on because of
- * it counts twice. */
+ * that are much smaller than it stay in caches, at positions if they fit.
+ * Memory that lives on because of it counts twice. */
 static size_t bytes_since(const fuse *f, const fuse_group *g, int leaves,
                           uint32_t time) {
   size_t bytes = 0;
   for (int k = leaves; k < g->n_leaves; k++) {
     const fuse_leaf *x = &g->leaves[k];
-    if (x->kind != FL_LEAF_LOAD || x->number != FUSE_NONE ||
-        form_repeats(&g->nest, &x->at) >= 8)
+    if (x->kind != FL_LEAF_LOAD || x->number != FUSE_NONE)
       continue;
     const fli_slot *slot = &f->w->slots[x->slot];
+    if (form_repeats(&g->nest, &x->at) >= 8 &&
+        (!form_scattered(&g->nest, &x->at) || slot->s->bytes <= CACHED))
+      continue;
     bool freed = slot->made && !f->p->held[x->slot] && slot->last + FAR < time;
     bytes += fl_dtype_size(x->dtype) << freed;
   }
   return bytes;
 }
 
-/* A piece that only this launch reads is computed nowhere else then. */
+/* A piece that only this launch reads is computed nowhere else then. What is
+ * read at positions is read and written once for several elements of the nest,
+ * or the reverse, if it is not computed again. */
 static bool worth_again(const fuse *f, const fuse_group *g, int slot,
-                        fl_dtype dtype, int mask, value_state s) {
+                        fl_dtype dtype, const fl_form *at, int mask,
+                        value_state s) {
   uint32_t now = f->parts[f->now].origin;
-  size_t saved = fl_dtype_size(dtype);
+  double bytes = (double)bytes_since(f, g, s.leaves, now);
+  double size = (double)fl_dtype_size(dtype), saved = size;
+  bool scattered = form_scattered(&g->nest, at);
   if (!fli_fuse_stays(f, slot) && !f->opaque[slot] &&
-      f->reads[slot] < FUSE_READERS)
-    saved *= 2; /* it is not even written */
+      f->reads[slot] < FUSE_READERS) /* it is not even written */
+    saved += scattered ? (size + bytes) / form_repeats(&g->nest, at) : size;
   bool moved = mask >= 0 && f->reads[slot] == 1 && !fli_fuse_stays(f, slot);
-  return g->graph.n - s.nodes <= AGAIN &&
-         (moved || bytes_since(f, g, s.leaves, now) <= saved);
+  return g->graph.n - s.nodes <= AGAIN && (moved || bytes <= saved);
 }
 
 /* The element `at` of the slot as launch `def` has written it, computed again
@@ -314,7 +329,7 @@ bool fli_fuse_resolve(fuse *f, int i, int slot, fl_dtype dtype,
     value_state before = value_mark(g);
     uint32_t also = *close;
     if (value_again(f, i, def, at, mask, depth, &also, v) &&
-        worth_again(f, g, slot, dtype, mask, before)) {
+        worth_again(f, g, slot, dtype, at, mask, before)) {
       *close = also;
       g->inlined = true;
       x.value = *v;
