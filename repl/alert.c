@@ -11,8 +11,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -122,6 +124,14 @@ static int folder(lua_State *L) {
   return 1;
 }
 
+static struct sockaddr_un listens; /* removed when this process ends */
+static pid_t listener;
+
+static void stop_listening(void) {
+  if (listener == getpid())
+    unlink(listens.sun_path);
+}
+
 /* listen(path) -> a file */
 static int listen_at(lua_State *L) {
   struct sockaddr_un a;
@@ -132,6 +142,10 @@ static int listen_at(lua_State *L) {
   if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) != 0 ||
       chmod(a.sun_path, 0600) != 0 || listen(fd, 4) != 0)
     return closed(L, fd);
+  if (!listener)
+    atexit(stop_listening);
+  listens = a;
+  listener = getpid();
   lua_pushinteger(L, fd);
   return 1;
 }
@@ -167,6 +181,53 @@ static int accept_own(lua_State *L) {
   return 1;
 }
 
+/* --- what a call prints --- */
+
+#define MOST (1 << 20) /* bytes of it that are kept */
+
+static void push_printed(lua_State *L, int fd) {
+  luaL_Buffer b;
+  off_t size = lseek(fd, 0, SEEK_END);
+  size_t n = size < 0 ? 0 : size > MOST ? MOST : (size_t)size;
+  char *text = luaL_buffinitsize(L, &b, n + 1);
+  ssize_t got = n ? pread(fd, text, n, 0) : 0;
+  luaL_pushresultsize(&b, got > 0 ? (size_t)got : 0);
+}
+
+/* capture(f) -> what f() printed, and its first result; an error of f's is
+ * raised. The file in memory never blocks the script. */
+static int capture(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  lua_settop(L, 1);
+  int fd = memfd_create("flare", MFD_CLOEXEC);
+  int out = fcntl(1, F_DUPFD_CLOEXEC, 3), err = fcntl(2, F_DUPFD_CLOEXEC, 3);
+  fflush(NULL);
+  if (fd >= 0 && out >= 0 && err >= 0) {
+    dup2(fd, 1);
+    dup2(fd, 2);
+  }
+  int status = lua_pcall(L, 0, 1, 0);
+  fflush(NULL);
+  if (fd >= 0 && out >= 0 && err >= 0) {
+    dup2(out, 1);
+    dup2(err, 2);
+  }
+  if (fd >= 0)
+    push_printed(L, fd);
+  else
+    lua_pushliteral(L, "");
+  int files[] = {fd, out, err};
+  for (int k = 0; k < 3; k++)
+    if (files[k] >= 0)
+      close(files[k]);
+  if (status != LUA_OK) {
+    lua_pop(L, 1);
+    return lua_error(L);
+  }
+  lua_insert(L, -2);
+  return 2;
+}
+
 /* pair() -> two ends of a connection */
 static int pair(lua_State *L) {
   int fd[2];
@@ -177,19 +238,25 @@ static int pair(lua_State *L) {
   return 2;
 }
 
-/* uid() -> the number of this user */
-static int uid(lua_State *L) {
+/* ids() -> the numbers of this user and of this process */
+static int ids(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)geteuid());
-  return 1;
+  lua_pushinteger(L, (lua_Integer)getpid());
+  return 2;
 }
 
 int flare_open_alert(lua_State *L) {
-  static const luaL_Reg functions[] = {
-      {"watch", watch},       {"on", on},
-      {"due", is_due},        {"folder", folder},
-      {"listen", listen_at},  {"connect", connect_to},
-      {"accept", accept_own}, {"pair", pair},
-      {"uid", uid},           {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"watch", watch},
+                                       {"on", on},
+                                       {"due", is_due},
+                                       {"folder", folder},
+                                       {"listen", listen_at},
+                                       {"connect", connect_to},
+                                       {"accept", accept_own},
+                                       {"capture", capture},
+                                       {"pair", pair},
+                                       {"ids", ids},
+                                       {NULL, NULL}};
   luaL_newlib(L, functions);
   return 1;
 }

@@ -27,6 +27,7 @@ local help = [[
   :quit                ends the script
 without a colon, too: c n s finish up down where locals]]
 
+-- Why the script stopped, where that is worth a line.
 local reasons = {breakpoint = "a breakpoint", step = nil, exception = "an error",
                  interrupt = "Ctrl-C", pause = "a pause"}
 
@@ -129,12 +130,15 @@ function Look:bare(line)
   return (":%s %s"):format(name, rest)
 end
 
-function Look:run()
+--- Reads and runs lines until one leaves.
+-- @param remote see prompt.loop, or nil for this terminal
+function Look:run(remote)
   local prompt = require "flare.repl.prompt"
   local function refer() return self:frame() end
   local env, kept = prompt.environment(world.follow(refer))
   self.has = debug.getmetatable(env).has
-  prompt.loop {env = env, kept = kept, mark = "debug> ", commands = self:commands(),
+  prompt.loop {env = env, kept = kept, mark = "debug> ", remote = remote,
+               commands = self:commands(),
                bare = function(line) return self:bare(line) end,
                opened = function(traced) self.traced = traced end,
                rest = function()
@@ -147,21 +151,33 @@ local function hinted(problem)
   return core.hint(type(problem) == "string" and problem or text.value(problem))
 end
 
--- The front end of flare.debugger: shows where the script stopped, and reads what to do.
-local function front(stop)
-  local stack = frames.own(frames.stack(stop.thread, stop.level, stop.root()))
-  local look = setmetatable({stack = stack, chosen = 1, stop = stop}, Look)
+--- Shows why and where the script stopped.
+function Look:announce()
+  local stop = self.stop
   local point = stop.point and stop.point.condition
   local why = stop.text or reasons[stop.reason]
-  if stop.reason == "exception" then print(hinted(stop.problem)) end
-  if why and stop.reason ~= "exception" then
+  if stop.reason == "exception" then
+    print(hinted(stop.problem))
+  elseif why then
     print("stopped at " .. why .. (point and (" if " .. point) or ""))
   end
-  look:show()
+  self:show()
   io.stdout:flush()
+end
+
+--- A look at a script that has stopped, in the coroutine of a front end.
+function M.look(stop)
   debug.sethook(function() -- of this coroutine: what is evaluated can be stopped
     if core.interrupted() then error("interrupted!", 2) end
   end, "", 10000)
+  local stack = frames.own(frames.stack(stop.thread, stop.level, stop.root()))
+  return setmetatable({stack = stack, chosen = 1, stop = stop}, Look)
+end
+
+-- The front end of flare.debugger: shows where the script stopped, and reads what to do.
+local function front(stop)
+  local look = M.look(stop)
+  look:announce()
   look:run()
   if look.action then return look.action, look.values end
   if not terminal.is_terminal(0) then -- the input has ended

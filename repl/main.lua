@@ -20,6 +20,7 @@ options, as those of lua:
   --        stop reading options
   -         run the standard input
 commands:
+  attach    a prompt inside of a script that runs
   dap       the Debug Adapter Protocol, for editors
   help NAME what an operator, a function or a class does; without a name all operators
   doctor    which devices and libraries are here
@@ -32,7 +33,7 @@ commands:
 without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
-local commands = {"bench", "dap", "doctor", "eval", "help", "kernels", "launch", "serve",
+local commands = {"attach", "bench", "dap", "doctor", "eval", "help", "kernels", "launch", "serve",
   "simulate"}
 
 local function is_command(name)
@@ -295,6 +296,7 @@ return function(args, resume, calm_)
     return 1
   end
   local good = true
+  if script and not flags.dap then require("flare.repl.attach").open() end
   if flags.profile then
     good = profile_script(args, i, flags.profile)
   elseif script then

@@ -67,19 +67,22 @@ local function read_plain(env, mark)
   end
 end
 
+--- Candidates for what stands before a position: where they begin, a list, and a function that
+-- describes one in lines.
+function M.complete(env, text, at)
+  local ok, from, list, about = pcall(require("flare.repl.complete").at, env, text, at)
+  if not ok then return at, {} end -- no completion is better than an error in a line
+  return from, list, function(candidate)
+    local good, lines = pcall(about, candidate)
+    return good and lines or {}
+  end
+end
+
 -- The editor, where there is a terminal for it.
-local function open_editor(env)
+local function open_editor(env, complete)
   if not require("flare.repl.editor").usable() then return nil end
-  local complete = require "flare.repl.complete"
   return require("flare.repl.editor").new {
-    complete = function(text, at)
-      local ok, from, list, about = pcall(complete.at, env, text, at)
-      if not ok then return at, {} end -- no completion is better than an error in a line
-      return from, list, function(candidate)
-        local good, lines = pcall(about, candidate)
-        return good and lines or {}
-      end
-    end,
+    complete = complete or function(text, at) return M.complete(env, text, at) end,
     whole = function(text) return chunks.is_whole(text, env, is_alone) end,
     goes_on = function(text, more)
       return not commands.name(more) and chunks.goes_on(text, more, env)
@@ -128,8 +131,25 @@ local function run_units(text, env, kept)
   end
 end
 
+-- Runs what was read, which may have many lines.
+local function run_texts(text, env, kept)
+  if text:find "\n" then return run_units(text, env, kept) end
+  return run_text(text, env, kept)
+end
+
+-- Reads from another process, to which what is printed goes, and runs once.
+local function step_remote(env, kept, o)
+  local text = o.remote.read(o.mark, env)
+  if not text then return "quit" end
+  text = o.bare and o.bare(text) or text
+  local outcome
+  o.remote.around(function() outcome = run_texts(text, env, kept) end)
+  return outcome
+end
+
 -- Reads and runs once; "quit" at the end.
 local function step(env, kept, editor, o)
+  if o.remote then return step_remote(env, kept, o) end
   local ok, text, dropped
   if editor then
     ok, text, dropped = xpcall(editor.read, run.traced, editor, o.mark, (o.mark:gsub("> $", ">> ")))
@@ -150,13 +170,14 @@ local function step(env, kept, editor, o)
     if not editor then print() end
     return
   end
-  commands.follow()
   if not text:match "^%s*$" then
     if editor then editor:remember(text) end
     history.append(text)
   end
+  if o.forward then return o.forward(text) end
+  commands.follow()
   text = o.bare and o.bare(text) or text
-  if editor and text:find "\n" then return run_units(text, env, kept) end
+  if editor then return run_texts(text, env, kept) end
   return run_text(text, env, kept)
 end
 
@@ -165,15 +186,16 @@ local unbuffered = false
 --- Reads and runs until the input ends or a command says "quit".
 -- @param o {env =, kept = its locals, mark = what is shown before a line, commands = further ones,
 -- bare = function(line) -> the command that a line without a colon is, or nil,
--- opened = function(handler of errors), and what run.open takes}
+-- opened = function(handler of errors), and what run.open takes; remote = {read = function(mark,
+-- env), around = function(f)}: the texts are from another process; forward = function(text) runs
+-- them in another process, complete = function(text, at)}
 function M.loop(o)
   local traced, close = run.open(signals.calm, o.kept, o)
   local before = commands.use(o.commands)
   if o.opened then o.opened(traced) end
-  local editor = open_editor(o.env)
-  if not terminal.is_terminal(0) and not unbuffered then terminal.unbuffer() end
-  unbuffered = true
-  if core.interruptible then core.interruptible(true) end
+  local editor = not o.remote and open_editor(o.env, o.complete) or nil
+  if not o.remote and not terminal.is_terminal(0) and not unbuffered then terminal.unbuffer() end
+  unbuffered = unbuffered or not o.remote
   local failed = 0 -- in a row: what a chunk has broken may keep the prompt from reading
   repeat
     local ok, outcome = xpcall(step, traced, o.env, o.kept, editor, o)
@@ -184,13 +206,14 @@ function M.loop(o)
   names.close(o.kept)
   commands.use(before)
   close()
-  if terminal.is_terminal(0) and not editor then print() end
+  if terminal.is_terminal(0) and not editor and not o.remote then print() end
 end
 
 --- Runs the prompt until the input ends; with `greet` the five lines to try are shown first.
 function M.run(greet)
   local env, kept = names.environment()
   if greet then print(greeting) end
+  if core.interruptible then core.interruptible(true) end
   M.loop {env = env, kept = kept, mark = "> ", keep = true}
 end
 

@@ -9,7 +9,8 @@ function Wire.new(reads, writes)
   return setmetatable({reads = reads, writes = writes or reads, pending = "", seq = 0}, Wire)
 end
 
---- Sends a message, as a whole.
+--- Sends a message, as a whole; nil if the other side is gone, or reads nothing for `limit`
+-- seconds, a field that may be set.
 function Wire:send(message)
   self.seq = self.seq + 1
   message.seq = self.seq
@@ -19,7 +20,10 @@ function Wire:send(message)
     local count = core.net.write(self.writes, bytes)
     if not count then return nil end -- the other side is gone
     bytes = bytes:sub(count + 1)
-    if #bytes > 0 then core.net.poll({}, {self.writes}, 1000) end
+    if #bytes > 0 and not next(core.net.poll({}, {self.writes}, (self.limit or 1) * 1000))
+       and self.limit then
+      return nil
+    end
   end
   return true
 end

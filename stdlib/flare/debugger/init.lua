@@ -65,23 +65,25 @@ end
 -- Shows the front end. `level` counts from the caller, as for error().
 -- @return the values that the call that stopped is to return, or nil; whether to end the script
 local function show(reason, level, about)
-  if not front or inside then return nil end
+  local opens = about.front or front
+  if not opens or inside then return nil end
   local thread, depth = coroutine.running(), nil
   about.reason, about.thread, about.level, about.root = reason, thread, level + 2, root
   stepping = nil
   local ok, action, values = aside(function()
     depth = depth_of(thread, about.level)
-    return front(about)
+    return opens(about)
   end)
   if not ok then
-    io.stderr:write("debugger: ", tostring(action), "\n")
+    io.stderr:write("flare: the debugger failed: ", tostring(action), "\n")
     action = "continue"
   end
   if action == "quit" then
     M.clear()
     return nil, true
   elseif action ~= "continue" then
-    stepping = {mode = action, thread = thread, depth = depth - (action == "finish" and 1 or 0)}
+    stepping = {mode = action, thread = thread, front = about.front,
+                depth = depth - (action == "finish" and 1 or 0)}
   end
   M.update()
   return values
@@ -161,14 +163,20 @@ local function on_line(_, line)
     end
   end
   if not reason and stepping and arrived() then reason = stepping.reason or "step" end
-  if reason then stop(reason, 2, {point = point}) end
+  local opens = stepping and reason == stepping.reason and stepping.front or nil
+  if reason then stop(reason, 2, {point = point, front = opens}) end
 end
 
+local counted = false -- core.interruptible has a hook of its own, which comes back
+
 local function set_hook(thread, on)
+  local hook, _, count = debug.gethook(thread)
   if on then
+    counted = counted or hook == "external hook" and count > 1
     debug.sethook(thread, on_line, "l")
-  elseif debug.gethook(thread) == on_line then
+  elseif hook == on_line then
     debug.sethook(thread)
+    if counted then core.interruptible(true) end
   end
 end
 
@@ -199,7 +207,7 @@ end
 -- hook makes every line slower.
 function M.update()
   if inside then return end -- it is called again when the script goes on
-  hooked = front ~= nil and (stepping ~= nil or next(M.lines) ~= nil)
+  hooked = stepping ~= nil or front ~= nil and next(M.lines) ~= nil
   if hooked then follow_coroutines() end
   threads[coroutine.running()] = true
   for thread in pairs(threads) do set_hook(thread, hooked) end
@@ -211,8 +219,9 @@ function M.poll(f) poll = f end
 
 --- Stops the script at its next line.
 -- @param reason for the front end
-function M.pause(reason)
-  stepping = {mode = "step", reason = reason}
+-- @param other a front end in place of the one that is attached, or nil
+function M.pause(reason, other)
+  stepping = {mode = "step", reason = reason, front = other}
   M.update()
 end
 
