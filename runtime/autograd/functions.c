@@ -33,8 +33,20 @@ fl_status fli_sum_add(fli_pass *p, fl_tensor **sum, fl_tensor *g) {
   return s;
 }
 
+/* A view of all elements of a tensor that nothing else has, such as matrices
+ * that were transposed twice, stands for itself from now on. */
+static void own_whole(fl_tensor *t) {
+  const fl_tensor *base = t->base;
+  if (t->is_view && t->rc == 1 && t->contiguous && !t->node && t->storage &&
+      base->rc == 1 && !base->node && base->numel == t->numel &&
+      fli_storage_owners(t->storage) == 2)
+    fli_tensor_own(t);
+}
+
 /* Takes over g. What users see shares no memory with anything else. */
 fl_status fli_sum_keep(fli_pass *p, fl_tensor **grad, fl_tensor *g) {
+  if (!*grad)
+    own_whole(g);
   if (*grad || fli_sum_is_free(g))
     return fli_sum_add(p, grad, g);
   fl_status s = fli_tensor_copy(p->rt, g, FL_NODTYPE, p->site, grad);
