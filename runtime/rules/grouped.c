@@ -43,9 +43,18 @@ static fl_value grouped_turned(fli_env *e, fl_value x) {
   return fli_v_transpose(e, x, n - 2, n - 1);
 }
 
+/* Whether b's matrices are stored the other way round, as (groups, n, k). */
+static bool lies_turned(fl_value b) {
+  if (!b.tensor || fli_meta(b)->ndim != 3)
+    return false;
+  const int64_t *stride = fl_tensor_strides(b.tensor);
+  return stride[1] == 1 && stride[2] != 1;
+}
+
 #define GROUPED(a, b) RUN(grouped_mm, a, b, g->in[FL_IN_grouped_mm_ends])
 
-/* The gradients are products of the same groups. */
+/* The gradients are products of the same groups. That of b's matrices is stored
+ * as they are, where these were kept: then no copy turns it for a weight. */
 void fli_grad_grouped_mm(fli_grad *g) {
   fli_env *e = &g->e;
   fl_value a = g->in[FL_IN_grouped_mm_a], b = g->in[FL_IN_grouped_mm_b],
@@ -56,5 +65,8 @@ void fli_grad_grouped_mm(fli_grad *g) {
         rows ? GROUPED(dy, grouped_turned(e, b))
              : grouped_turned(e, GROUPED(b, grouped_turned(e, dy)));
   if (g->need[FL_IN_grouped_mm_b])
-    g->dx[FL_IN_grouped_mm_b] = GROUPED(grouped_turned(e, a), dy);
+    g->dx[FL_IN_grouped_mm_b] =
+        rows && lies_turned(b)
+            ? grouped_turned(e, GROUPED(grouped_turned(e, dy), a))
+            : GROUPED(grouped_turned(e, a), dy);
 }

@@ -7,7 +7,8 @@ local null = flare.core.json.null
 
 local function mlp(c)
   return moe.SparseMLP{width = c.hidden_size, hidden = c.intermediate_size,
-    count = c.num_local_experts, k = c.num_experts_per_tok, act = c.hidden_act, normalise = true}
+    experts = c.num_local_experts, top_k = c.num_experts_per_tok, act = c.hidden_act,
+    normalise = true, balance = c.router_aux_loss_coef}
 end
 
 return llama.family{
@@ -22,9 +23,9 @@ return llama.family{
     return {windows = windows}
   end,
   tensors = {
-    {"mlp%.experts%.gate_proj$", "block_sparse_moe.experts.#.w1.weight", "stack"},
-    {"mlp%.experts%.up_proj$", "block_sparse_moe.experts.#.w3.weight", "stack"},
-    {"mlp%.experts%.down_proj$", "block_sparse_moe.experts.#.w2.weight", "stack"},
-    {"mlp%.gate%.weight$", "block_sparse_moe.gate.weight"},
+    {"mlp%.gate_proj$", "block_sparse_moe.experts.#.w1.weight", "stack"},
+    {"mlp%.up_proj$", "block_sparse_moe.experts.#.w3.weight", "stack"},
+    {"mlp%.down_proj$", "block_sparse_moe.experts.#.w2.weight", "stack"},
+    {"mlp%.router$", "block_sparse_moe.gate.weight"},
   },
 }

@@ -14,7 +14,8 @@ M.defaults = {num_experts = 60, num_experts_per_tok = 4, moe_intermediate_size =
 for name, value in pairs(qwen2.defaults) do M.defaults[name] = value end
 
 M.tensors = {
-  {"mlp%.experts%.(%a+_proj)$", "mlp.experts.#.%1.weight", "stack"},
+  {"mlp%.(%a+_proj)$", "mlp.experts.#.%1.weight", "stack"},
+  {"mlp%.router$", "mlp.gate.weight"},
 }
 
 -- Whether a layer has experts; layers count from 1.
@@ -30,8 +31,8 @@ function M.mlp(c, layer)
   if not M.is_sparse(c, layer) then return llama.MLP(c) end
   local hidden = c.shared_expert_intermediate_size
   return moe.SparseMLP{width = c.hidden_size, hidden = c.moe_intermediate_size,
-    count = c.num_experts, k = c.num_experts_per_tok, act = c.hidden_act,
-    normalise = c.norm_topk_prob,
+    experts = c.num_experts, top_k = c.num_experts_per_tok, act = c.hidden_act,
+    normalise = c.norm_topk_prob, balance = c.router_aux_loss_coef,
     shared = hidden and llama.MLP(setmetatable({intermediate_size = hidden}, {__index = c}))}
 end
 
