@@ -61,16 +61,29 @@ static void watch_interrupts(void) {
   sigaction(SIGINT, &a, NULL);
 }
 
+static void forget_interrupt(void) {
+  asked = 0;
+  fl_lua_resume(running);
+  lua_State *L = fl_lua_state(running);
+  if (lua_gethook(L) == stop_hook)
+    lua_sethook(L, NULL, 0, 0);
+}
+
 /* Ctrl-C from here on is new; true if there was one. */
 static int resume(lua_State *L) {
   lua_pushboolean(L, asked != 0);
-  asked = 0;
   watch_interrupts();
-  fl_lua_resume(running);
-  L = fl_lua_state(running);
-  if (lua_gethook(L) == stop_hook)
-    lua_sethook(L, NULL, 0, 0);
+  forget_interrupt();
   return 1;
+}
+
+/* Ctrl-C does nothing until resume is called; what it has asked for is
+ * forgotten. */
+static int ignore_interrupts(lua_State *L) {
+  (void)L;
+  signal(SIGINT, SIG_IGN);
+  forget_interrupt();
+  return 0;
 }
 
 /* What calm(f) makes: f as an error handler. What stopped the script must not
@@ -155,7 +168,8 @@ static int main_run(lua_State *L) {
   }
   lua_pushcfunction(L, resume);
   lua_pushcfunction(L, calm);
-  lua_call(L, 3, 1);
+  lua_pushcfunction(L, ignore_interrupts);
+  lua_call(L, 4, 1);
   return 1;
 }
 

@@ -28,13 +28,14 @@ commands:
   kernels   CUDA kernels compiled ahead
   serve     a published model behind HTTP
   eval      how well a published model predicts texts
+  jupyter   a kernel for notebooks
   simulate  a training step on a described machine
   bench     figures beside others, in flare's source folder
 without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
-local commands = {"attach", "bench", "dap", "doctor", "eval", "help", "kernels", "launch", "serve",
-  "simulate"}
+local commands = {"attach", "bench", "dap", "doctor", "eval", "help", "jupyter", "kernels",
+  "launch", "serve", "simulate"}
 
 local function is_command(name)
   for _, command in ipairs(commands) do
@@ -256,10 +257,10 @@ local function search_library(name)
 end
 
 --- resume() forgets a Ctrl-C and tells whether there was one; calm(f) makes an error handler of
--- f that a Ctrl-C does not stop.
-return function(args, resume, calm_)
+-- f that a Ctrl-C does not stop; ignore() makes Ctrl-C do nothing until resume().
+return function(args, resume, calm_, ignore)
   calm = calm_
-  signals.resume, signals.calm = resume, calm
+  signals.resume, signals.calm, signals.ignore = resume, calm, ignore
   local terminal = require "flare.repl.terminal"
   if os.getenv "FLARE_PATH" then table.insert(package.searchers, search_library) end
   local actions, flags, i = read_options(args)

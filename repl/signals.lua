@@ -1,5 +1,6 @@
 --- What the program's parts share: resume() forgets a Ctrl-C and tells whether there was one;
--- calm(f) makes an error handler of f that a Ctrl-C does not stop. main.lua sets both.
+-- calm(f) makes an error handler of f that a Ctrl-C does not stop; ignore() makes Ctrl-C do nothing
+-- until resume(). main.lua sets them.
 local M = {}
 
 local root -- not a field: tracebacks would show its name

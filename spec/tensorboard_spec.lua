@@ -97,7 +97,7 @@ describe("log.tensorboard", function()
     local board = assert(flare.log.tensorboard(folder))
     assert.match("'loss' must be a number, got string",
       message(function() board:scalar("loss", "x", 1) end))
-    assert.match("an image %(C, H, W%) with 1, 3 or 4 channels is expected, got %(2, 5, 5%)",
+    assert.match("image: %(C, H, W%) with 1, 3 or 4 channels is expected, got %(2, 5, 5%)",
       message(function() board:image("x", flare.zeros(2, 5, 5), 1) end))
     assert.match("needs a table with a step", message(function() board:write{loss = 1} end))
     board:close()

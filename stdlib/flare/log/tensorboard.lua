@@ -111,41 +111,13 @@ function TensorBoard:histogram(tag, x, step, opts)
   return self:add(step, events.histogram(tag, h))
 end
 
--- Images beside each other: as many columns as rows, or one more.
-local function grid(x)
-  local n = #x
-  local columns = math.ceil(n ^ 0.5)
-  local rows = {}
-  for first = 1, n, columns do
-    local row = {}
-    for k = first, first + columns - 1 do
-      row[#row + 1] = k <= n and x:select(1, k) or core.zeros_like(x:select(1, 1))
-    end
-    rows[#rows + 1] = core.cat(row, 3)
-  end
-  return core.cat(rows, 2)
-end
-
 --- An image: (H, W), (C, H, W) with 1, 3 or 4 channels, or several, (N, C, H, W), as a grid; floats
 -- from 0 to 1, or u8.
 -- @return true, or nil and a message
 function TensorBoard:image(tag, x, step)
   options.text("log.tensorboard", "the tag", tag)
-  options.tensor("log.tensorboard", tag, x)
-  local _ <close> = core.no_grad()
-  local shape = tostring(x.shape)
-  x = x:detach():cpu()
-  if x.dtype ~= "u8" then
-    x = (x:to("f32"):nan_to_num():clamp{min = 0, max = 1} * 255 + 0.5):floor():to "u8"
-  end
-  if x:dim() == 2 then x = x:unsqueeze(1) end
-  if x:dim() == 4 then x = grid(x) end
-  local channels = x:dim() == 3 and x:size(1)
-  if channels ~= 1 and channels ~= 3 and channels ~= 4 or x:numel() == 0 then
-    fail("log.tensorboard: an image (C, H, W) with 1, 3 or 4 channels is expected, got %s", shape)
-  end
-  x = x:permute(2, 3, 1):contiguous()
-  return self:add(step, events.image(tag, x:size(1), x:size(2), channels,
+  x = require "flare.log.pixels"(x)
+  return self:add(step, events.image(tag, x:size(1), x:size(2), x:size(3),
                                      require "flare.log.png"(x)))
 end
 

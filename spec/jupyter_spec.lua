@@ -1,0 +1,218 @@
+-- flare jupyter: the kernel by a client over core.zmq, and by jupyter_client where it is installed.
+local flare = require "flare"
+local tree = require "spec.support.tree"
+local core = flare.core
+
+local PROGRAM = tree.output("realpath " .. tree.build .. "/flare"):gsub("\n", "")
+
+-- The modules of the program, which the library does not have.
+local function module(path) return dofile("repl/" .. path .. ".lua") end
+
+local function library()
+  local net, problem = core.zmq()
+  if net then net:close() end
+  return net ~= nil, problem
+end
+
+local function write(path, text)
+  local file <close> = assert(io.open(path, "w"))
+  file:write(text)
+end
+
+local wire = module "jupyter/wire"
+
+-- A free port of this machine.
+local function port()
+  local file, number = core.net.listen("127.0.0.1", 0)
+  core.net.close(file)
+  return number
+end
+
+local Client = {}
+Client.__index = Client
+
+local function start(folder)
+  local self = setmetatable({key = "a secret", session = wire.id()}, Client)
+  local c = {transport = "tcp", ip = "127.0.0.1", key = self.key,
+             signature_scheme = "hmac-sha256"}
+  for _, name in ipairs {"shell", "control", "stdin", "iopub", "hb"} do
+    c[name .. "_port"] = port()
+  end
+  write(folder .. "/connection.json", core.json.encode(c))
+  self.pid = tree.output(("%s jupyter kernel %s/connection.json >%s/log 2>&1 & echo $!"):format(
+    PROGRAM, folder, folder)):match "%d+"
+  self.net = assert(core.zmq())
+  local function connect(kind, name)
+    return (assert(self.net:socket(kind, ("tcp://127.0.0.1:%d"):format(c[name .. "_port"]))))
+  end
+  self.shell, self.control = connect("dealer", "shell"), connect("dealer", "control")
+  self.iopub, self.hb = connect("sub", "iopub"), connect("req", "hb")
+  return self
+end
+
+-- Sends a request; returns its header's id.
+function Client:ask(socket, kind, content, key)
+  local frames = wire.write({}, {key = key or self.key, session = self.session, kind = kind,
+    content = content})
+  assert(self.net:send(socket, frames))
+  return core.json.decode(frames[3]).msg_id
+end
+
+-- The next message of a socket, or nil after so many seconds.
+function Client:read(socket, seconds)
+  local stop = core.clock() + (seconds or 60)
+  repeat
+    local frames = self.net:receive(socket)
+    if frames then return assert(wire.read(frames, self.key)) end
+    self.net:poll(50)
+  until core.clock() > stop
+end
+
+-- Runs a request: the reply's content, and {kind, content} of what was published until idle.
+function Client:run(kind, content, socket)
+  local id, heard = self:ask(socket or self.shell, kind, content), {}
+  local reply = assert(self:read(socket or self.shell), "no reply")
+  assert.equal(id, reply.parent.msg_id)
+  while true do
+    local message = assert(self:read(self.iopub), "nothing is published")
+    if message.parent.msg_id == id then
+      if message.content.execution_state == "idle" then return reply.content, heard end
+      if message.header.msg_type ~= "status" then
+        heard[#heard + 1] = {message.header.msg_type, message.content}
+      end
+    end
+  end
+end
+
+local function execute(client, code)
+  return client:run("execute_request", {code = code, silent = false})
+end
+
+describe("flare jupyter", function()
+  local here, problem = library()
+  local folder
+  before_each(function() folder = tree.output "mktemp -d":gsub("\n", "") end)
+  after_each(function() os.execute("rm -rf " .. folder) end)
+
+  it("writes the file by which Jupyter finds the kernel", function()
+    if not here then return pending(problem) end
+    local said = tree.output(("%s jupyter install --prefix %s --name f5 2>&1"):format(PROGRAM,
+                                                                                     folder))
+    assert.equal(("installed %s/share/jupyter/kernels/f5\n"):format(folder), said)
+    local file = flare.core.file.read(folder .. "/share/jupyter/kernels/f5/kernel.json")
+    local spec = core.json.decode(file)
+    assert.same({PROGRAM, "jupyter", "kernel", "{connection_file}"}, spec.argv)
+    assert.equal("lua", spec.language)
+    local out = tree.output(("JUPYTER_DATA_DIR=%s/data %s jupyter install 2>&1"):format(folder,
+                                                                                       PROGRAM))
+    assert.match("/data/kernels/flare\n", out)
+    assert.match("unknown word 'now'", tree.output(PROGRAM .. " jupyter install now 2>&1"))
+  end)
+
+  it("answers a client", function()
+    if not here then return pending(problem) end
+    local client <close> = setmetatable({start(folder)}, {
+      __close = function(c) os.execute("kill -9 " .. c[1].pid .. " 2>/dev/null") end})
+    local c = client[1]
+    -- a subscriber hears what is published once it is known: ask until it is
+    local info
+    repeat
+      c:ask(c.shell, "kernel_info_request", {})
+      info = assert(c:read(c.shell), "the kernel does not start").content
+    until c:read(c.iopub, 0.2)
+    repeat until not c:read(c.iopub, 0.2)
+    assert.equal("lua", info.language_info.name)
+    local reply, heard = execute(c, "local x = 6\nprint('one', x)\nx * 7")
+    assert.equal("ok", reply.status)
+    assert.equal(1, reply.execution_count)
+    assert.same({"execute_input", {code = "local x = 6\nprint('one', x)\nx * 7",
+                                   execution_count = 1}}, heard[1])
+    assert.same({"stream", {name = "stdout", text = "one\t6\n"}}, heard[2])
+    assert.equal("42", heard[3][2].data["text/plain"])
+    reply, heard = execute(c, "flare.tensor{{x, 2}}")
+    assert.equal("ok", reply.status)
+    assert.match("<td>6</td><td>2</td>", heard[2][2].data["text/html"])
+    reply, heard = execute(c, "error 'on purpose'")
+    assert.same({"error", "prompt:1: on purpose"}, {reply.status, reply.evalue})
+    assert.equal("error", heard[2][1])
+    reply = execute(c, "setmetatable({}, {__mime = function() return {a = print} end})")
+    assert.equal("error", reply.status) -- no JSON
+    heard = select(2, execute(c, "print('\\xff')"))
+    assert.equal("\u{FFFD}\n", heard[2][2].text)
+    reply = c:run("complete_request", {code = "flare.softm", cursor_pos = 11})
+    assert.same({"softmax"}, reply.matches)
+    assert.equal(6, reply.cursor_start)
+    -- a request that another key has signed is not run
+    c:ask(c.shell, "execute_request", {code = "x = 'stolen'"}, "another secret")
+    heard = select(2, execute(c, "x"))
+    assert.equal("6", heard[2][2].data["text/plain"])
+    c.net:send(c.hb, {"ping"})
+    c.net:poll(5000)
+    assert.same({"ping"}, c.net:receive(c.hb))
+    reply = c:run("shutdown_request", {restart = false}, c.control)
+    assert.equal("ok", reply.status)
+    for _ = 1, 100 do
+      if not os.execute("kill -0 " .. c.pid .. " 2>/dev/null") then break end
+      os.execute "sleep 0.05"
+    end
+    assert.is_nil((os.execute("kill -0 " .. c.pid .. " 2>/dev/null")))
+    assert.equal("", flare.core.file.read(folder .. "/log"))
+    c.net:close()
+  end)
+
+  it("says what is wrong with its arguments", function()
+    write(folder .. "/wrong", "{}")
+    for words, message in pairs {[""] = "usage: flare jupyter install", ["kernel"] = "usage",
+      ["kernel /no/file"] = "No such file", ["kernel " .. folder .. "/wrong"] = "no connection"} do
+      assert.match(message, tree.output(("%s jupyter %s 2>&1"):format(PROGRAM, words)))
+    end
+  end)
+
+  it("is driven by jupyter_client", function()
+    local python = os.getenv "PYTHON" or "python3"
+    if not here then return pending(problem) end
+    if not os.execute(python .. " -c 'import jupyter_client' 2>/dev/null") then
+      return pending(python .. " has no jupyter_client (PYTHON names another)")
+    end
+    os.execute(("%s jupyter install --prefix %s >/dev/null"):format(PROGRAM, folder))
+    local text = tree.output(("timeout 120 %s spec/support/jupyter_drive.py %s 2>%s/log"):format(
+      python, folder .. "/share/jupyter/kernels", folder))
+    local out = core.json.decode(text)
+    assert(type(out) == "table", flare.core.file.read(folder .. "/log"))
+    local function data(name, k, mime) return out[name][2][k][2].data[mime or "text/plain"] end
+    assert.equal("42", data("value", 1))
+    assert.equal("20", data("kept", 1))
+    assert.same({"a\t1\n", "b", "c"}, {out.print[2][1][2].text, out.print[2][2][2].text,
+                                       out.print[2][3][2].text})
+    assert.same({"display_data", "1", "execute_result", "2"},
+      {out.units[2][1][1], data("units", 1), out.units[2][2][1], data("units", 2)})
+    assert.match("^<table>", data("tensor", 1, "text/html"))
+    assert.match("<svg", data("svg", 1, "image/svg+xml"))
+    assert.match("^iVBORw0KGgo", data("image", 1, "image/png"))
+    assert.same({"display_data", "update_display_data"}, {out.display[2][1][1],
+                                                          out.display[2][2][1]})
+    assert.equal(out.display[2][1][2].transient.display_id,
+                 out.display[2][2][2].transient.display_id)
+    assert.same({"prompt:1: broken", "  prompt:1: in local 'f'", "  prompt:2: in main chunk"},
+                out.error[1].traceback)
+    assert.match("unexpected symbol", out.syntax[1].evalue)
+    assert.equal("hello you\n", out.input[2][1][2].text)
+    assert.match("^softmax%(", out.help[2][1][2].text)
+    assert.equal("10", out.expressions[1].user_expressions.a.data["text/plain"])
+    assert.equal("error", out.expressions[1].user_expressions.b.status)
+    assert.equal(0, #out.silent[2])
+    for _, name in ipairs {"interrupt", "interrupt_call", "interrupt_input"} do
+      assert.equal("Interrupt", out[name][1].ename)
+    end
+    assert.equal("20", data("after", 1))
+    assert.same({"error", "aborted"}, {out.aborted[1].status, out.aborted[2].status})
+    assert.same({{"softmax"}, 11, 16}, {out.complete.matches, out.complete.cursor_start,
+                                        out.complete.cursor_end})
+    assert.match("^flare.nn.Linear\n", out.inspect.data["text/plain"])
+    assert.is_false(out.nothing.found)
+    assert.same({"complete", "incomplete", "invalid", "incomplete", "complete"}, out.whole)
+    assert.equal("error 'stop'", out.history.history[3][3])
+    assert.is_true(out.alive and out.ended)
+    assert.equal("nil", out.restarted[2][1][2].data["text/plain"])
+  end)
+end)
