@@ -15,6 +15,9 @@ typedef struct fll_module {
 
 /* Pushes the text of a module. */
 void fll_push_text(lua_State *L, const fll_module *m);
+/* Gives the chunk on top, a file of the library, the globals as they were when
+ * the state was opened: a script may assign to `table`, `type` or `debug`. */
+void fll_set_globals(lua_State *L);
 
 extern const fll_module fll_stdlib[]; /* stdlib/, in libflarelua; compressed */
 extern const fll_module flare_repl_modules[]; /* repl/, in the program */

@@ -63,6 +63,7 @@ enum {
   FLL_READY,     /* on_ready's function, called when a gradient is ready */
   FLL_LENT,      /* weak: functions that give what was lent */
   FLL_COROUTINE, /* the one that called last */
+  FLL_GLOBALS,   /* what the library's files see of Lua's globals */
   FLL_KEYS
 };
 extern const char fll_keys[FLL_KEYS];

@@ -9,6 +9,34 @@
 
 /* --- the library as text inside --- */
 
+/* A copy of the globals; a name that is not in it is looked up and assigned
+ * among the script's. */
+static void keep_globals(lua_State *L) {
+  if (fll_getkey(L, FLL_GLOBALS) == LUA_TNIL) {
+    lua_newtable(L);
+    lua_pushglobaltable(L);
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+      lua_pushvalue(L, -2);
+      lua_insert(L, -2);
+      lua_rawset(L, -5);
+    }
+    lua_createtable(L, 0, 2);
+    lua_pushvalue(L, -2);
+    lua_setfield(L, -2, "__index");
+    lua_insert(L, -2);
+    lua_setfield(L, -2, "__newindex");
+    lua_setmetatable(L, -2);
+    fll_setkey(L, FLL_GLOBALS);
+  }
+  lua_pop(L, 1);
+}
+
+void fll_set_globals(lua_State *L) {
+  if (fll_getkey(L, FLL_GLOBALS) != LUA_TTABLE || !lua_setupvalue(L, -2, 1))
+    lua_pop(L, 1);
+}
+
 static int load_embedded(lua_State *L) {
   const fll_module *m = lua_touserdata(L, lua_upvalueindex(1));
   static const char folder[] = "flare/";
@@ -20,6 +48,7 @@ static int load_embedded(lua_State *L) {
   fll_push_text(L, m);
   if (luaL_loadbufferx(L, lua_tostring(L, -1), m->size, chunk, "t") != LUA_OK)
     return lua_error(L);
+  fll_set_globals(L);
   lua_pushvalue(L, 1);
   lua_pushstring(L, chunk + 1);
   lua_call(L, 2, 1);
@@ -48,6 +77,7 @@ static void prepend_path(lua_State *L, const char *path) {
 }
 
 static void preload(lua_State *L, bool embedded) {
+  keep_globals(L);
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
   lua_pushcfunction(L, luaopen_flare_core);
   lua_setfield(L, -2, "flare.core");

@@ -119,6 +119,7 @@ static int main_search(lua_State *L) {
       if (luaL_loadbufferx(L, m->text, m->size, lua_tostring(L, -1), "t") !=
           LUA_OK)
         return lua_error(L);
+      fll_set_globals(L);
       lua_pushstring(L, m->file);
       return 2;
     }

@@ -279,6 +279,32 @@ describe("the prompt", function()
   it("goes on whatever a chunk does to the globals", function()
     assert.match("divided by their sum", prompt {"print = nil", "?softmax"})
     assert.equal("4\n", prompt {"print, type, tostring, pcall, table, io = nil", "4"})
+    assert.equal("ReLU()\n4\n", prompt {
+      "os, io, debug, string, math, next, ipairs, pairs, load, select, error, coroutine = 1",
+      "nn.ReLU()", "2 + 2"})
+  end)
+
+  it("lets scripts assign to Lua's globals", function()
+    local name = os.tmpname()
+    local file <close> = assert(io.open(name, "w"))
+    file:write [[
+      debug, type, next, string, select, error, math = true, "f32", 5, "x", 1, false, {}
+      os, pairs, ipairs, load, setmetatable, table, rawget, tostring = 1, 2, 3, 4, 5, 6, 7, 8
+      local flare = require "flare"
+      local nn = flare.nn
+      local model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+      local optimizer = flare.optim.Adam(model, {lr = 0.1})
+      model(flare.ones(3, 2)):sum():backward()
+      optimizer:step()
+      print(model[1], pcall(nn.Linear, 2))
+      for x in flare.data.Loader(flare.data.Tensors(flare.ones(4, 2)), {batch = 4}):epoch() do
+        print(x.shape, type, debug)
+      end
+    ]]
+    file:close()
+    assert.equal("Linear(2 -> 2)\tfalse\t" .. name .. ":9: nn.Linear: outputs must be an integer "
+      .. "of at least 1, got nil\n(4, 2)\tf32\ttrue\n", (flare(name)))
+    os.remove(name)
   end)
 
   it("opens after a script that failed, with its globals", function()
