@@ -62,9 +62,11 @@ end
 
 -- The handler of errors: text and the Lua lines that led there. It is called through calm.
 local calm
+local keeps = false -- the prompt opens afterwards, where :debug shows the stack
 local function traced(problem)
   local debugger = package.loaded["flare.debugger"]
   if debugger then debugger.failed(problem, 3) end
+  if keeps then pcall(require("flare.repl.debug").keep, problem, 4) end
   local text = problem
   if type(problem) ~= "string" then
     local meta = getmetatable(problem)
@@ -297,6 +299,7 @@ return function(args, resume, calm_, ignore)
     return 1
   end
   local good = true
+  keeps = flags.i
   if script and not flags.dap then require("flare.repl.attach").open() end
   if flags.profile then
     good = profile_script(args, i, flags.profile)

@@ -100,6 +100,14 @@ describe(":debug after an error at the prompt", function()
     has(out, "there is no error to look at\n")
   end)
 
+  it("shows the script that failed before the prompt opened", function()
+    local out = debugged("-i", "local function f(n) local m = n * 2 error 'no' end\nf(21)",
+                         {":debug", "m", ":up", ":quit"})
+    has(out, "FILE:1 in function 'f'\n")
+    has(out, "42\n")
+    has(out, "FILE:2 in main chunk\n")
+  end)
+
   it("says what cannot be done with functions that have ended", function()
     local out = at_prompt {":debug", "error 'one'", ":debug", ":step", ":quit"}
     has(out, "there is no error to look at\n")
