@@ -488,10 +488,22 @@ static int zero_grad(lua_State *L) {
   return 0;
 }
 
-/* x:graph(most): the graph behind x as a text, a line for each node. */
+/* x:graph(most): the graph behind x as a text, a line for each node;
+ * x:graph{options}: as a picture, too (tape.lua). */
 static int graph(lua_State *L) {
   fll_enter(L);
   fl_tensor *t = fll_checktensor(L, 1, "graph", "x");
+  if (lua_istable(L, 2)) {
+    lua_settop(L, 2);
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "flare.tape");
+    lua_call(L, 1, 1);
+    lua_getfield(L, -1, "graph");
+    lua_insert(L, 1);
+    lua_settop(L, 3);
+    lua_call(L, 2, LUA_MULTRET);
+    return lua_gettop(L);
+  }
   lua_pushstring(L, fl_tape_text(t, (int)luaL_optinteger(L, 2, 50)));
   return 1;
 }
