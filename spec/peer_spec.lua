@@ -23,7 +23,13 @@ describe("collectives over peer memory", function()
     pending "there is no C++ compiler"
     return
   end
-  setup(function() os.execute("mkdir -p " .. place) end)
+  setup(function()
+    os.execute("mkdir -p " .. place)
+    fakes.machine(place)
+    assert.equal("", compile("spec/support/fake_cuda/peers.cc", "peers.o", "-fPIC -c"))
+    fakes.build(place, "libcuda.so.1", "all machine", ("-D DRIVER -Wl,--allow-multiple-definition "
+      .. "%s/peers.o -lstdc++"):format(place))
+  end)
   teardown(function() os.execute("rm -rf " .. place) end)
 
   it("give the sums, in order, and end when a rank does not come", function()
@@ -34,10 +40,6 @@ describe("collectives over peer memory", function()
 
   -- Eight processes on two devices, without NCCL.
   local function eight(script)
-    fakes.machine(place)
-    assert.equal("", compile("spec/support/fake_cuda/peers.cc", "peers.o", "-fPIC -c"))
-    fakes.build(place, "libcuda.so.1", "all machine", ("-D DRIVER -Wl,--allow-multiple-definition "
-      .. "%s/peers.o -lstdc++"):format(place))
     local launch = ("launch -n 8 --timeout 60 --logs %s/logs %s"):format(place, script)
     return tree.output(fakes.command(place, "FLARE_PEERS=only FLARE_CACHE=off "
       .. "FLARE_CUDA_HIDE=libcublasLt,libcudnn,libnccl", launch) .. " 2>&1")
