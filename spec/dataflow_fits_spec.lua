@@ -121,6 +121,17 @@ describe("flare.fits", function()
     for _, p in ipairs(model:parameters()) do assert.is_nil(p.grad) end
   end)
 
+  it("takes models on other devices, with another default device", function()
+    local model = nn.Sequential(nn.Linear(30, 40), nn.Dropout(0.1), nn.Linear(40, 5))
+    local expected = flare.fits(model, {input = {30}, batch = 77})
+    model:to "sim:0"
+    local f = flare.device("sim:0", function()
+      return flare.fits(model, {input = {30}, batch = 77})
+    end)
+    assert.equal(expected.peak, f.peak)
+    for _, p in ipairs(model:parameters()) do assert.equal("sim:0", p.device) end
+  end)
+
   it("answers for a device, with the largest batch", function()
     local model = nn.Linear(1000, 1000)
     local f = flare.fits(model, {input = {1000}, batch = 1000, device = "100 MiB"})

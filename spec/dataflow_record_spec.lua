@@ -94,6 +94,16 @@ describe("a replay", function()
     assert.near(80 + share * 800, tonumber(ridge), 0.1)
   end)
 
+  it("draws a roofline without points, if no operator computes", function()
+    local copies = dataflow.recording {operators = {{name = "copy", kind = "elementwise", flops = 0,
+      bytes = 1e9}}}
+    assert.falsy(copies:replay(machine):svg():find("<circle", 1, true))
+    local none = dataflow.recording {operators = {}}:replay(machine)
+    assert.equal(0, none.time)
+    assert.match("^step on plain: 0 us for 0 operators", tostring(none))
+    assert.match("</svg>\n$", none:svg())
+  end)
+
   it("says what it does not know", function()
     assert.error_matches(function() times {bandwith = 2} end,
       "unknown figure 'bandwith' %(did you mean 'bandwidth'%?%)")
@@ -105,6 +115,25 @@ describe("a replay", function()
 end)
 
 describe("a recording", function()
+  it("of a compiled function has its kernels", function()
+    local layer = nn.Linear(64, 64)
+    local function f(x) return ((layer(x) + 1):tanh() * x):sum() end
+    local x = flare.randn(32, 64)
+    local explained = flare.explain(f, x)
+    local r = dataflow.recording(explained)
+    assert.equal(#explained.kernels, #r.operators)
+    assert.equal(explained.bytes, r.bytes)
+    local fused
+    for k, op in ipairs(r.operators) do
+      assert.equal(explained.kernels[k].operators, op.name)
+      fused = fused or op.name:find("tanh", 1, true) and op
+    end
+    assert.equal(fused.name:find "linear" and "product" or "elementwise", fused.kind)
+    -- fewer bytes than the plain function, so less time where memory is the limit
+    local slow = {name = "slow", peak = {f32 = 1e15}, memory = {bytes = 1e9, rate = 1e6}}
+    assert.truthy(r:replay(slow).time < flare.record(f, x):replay(slow).time)
+  end)
+
   it("has the operators of the second call with their FLOPs and bytes", function()
     local model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 32))
     local optimizer = flare.optim.AdamW(model, {lr = 1e-3})
@@ -131,6 +160,18 @@ describe("a recording", function()
     assert.match("^Recording%(step on cpu, %d+ operators%)$", tostring(r))
     -- parameters, gradients and two states, at least
     assert.truthy(r.peak >= 4 * 4 * (64 * 256 + 256 + 256 * 32 + 32))
+
+    -- a report of the profiler has the same operators
+    local report = flare.profile(function() model(x):square():mean():backward() end)
+    local reported = dataflow.recording(report)
+    assert.equal(report.count, #reported.operators)
+    assert.near(2 * one + 3 * two, (function()
+      local sum = 0
+      for _, op in ipairs(reported.operators) do
+        if op.kind == "product" then sum = sum + op.flops end
+      end
+      return sum
+    end)(), 1)
 
     local path = os.tmpname()
     finally(function() os.remove(path) end)

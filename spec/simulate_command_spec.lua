@@ -98,6 +98,7 @@ describe("flare simulate", function()
       ["gpipe ring"] = "one scheme or file is expected, got ring, too",
       ["gpipe --sweep link"] = "a figure and its range are expected, such as link=8..64",
       ["gpipe --sweep link=8...9"] = "a range is 8..64, 8..64:8 or 8,24,64",
+      ["gpipe --sweep link=1..9:0.001"] = "a range has at most 200 values",
       ["gpipe --want 1"] = "--want needs a range",
       ["in_memory --model llama-70b"] = "the resident buffers of schedule in_memory need at least",
       [""] = "a scheme or a file is missing",

@@ -24,6 +24,8 @@ output:
   --page FILE      a page with sliders for the machine's figures; of a range of a scheme's numbers,
                    one to choose from]]
 
+local MOST = 200 -- values of a range
+
 local kinds = {}
 for kind, names in pairs {
   text = "machine model dtype activations update goal svg trace sweep on_chip page",
@@ -112,6 +114,9 @@ local function axis_of(text)
       return nil, ("--sweep %s: the step must be a number above 0"):format(text)
     end
     while low <= high do
+      if #list == MOST then
+        return nil, ("--sweep %s: a range has at most %d values"):format(text, MOST)
+      end
       list[#list + 1] = low
       low = by and low + by or 2 * low
     end

@@ -70,24 +70,33 @@ local function sorted(s)
   return order
 end
 
--- t.clock[n]: how many tasks of stream n have ended or started when t starts, t included.
-local function set_clocks(s, order)
-  local n = #s.streams
-  for _, t in ipairs(order) do
-    local earlier = previous(t)
-    local clock = earlier and table.move(earlier.clock, 1, n, 1, {}) or {}
-    if not earlier then
-      for k = 1, n do clock[k] = 0 end
+-- Sets t.clock, whose entry n says how many tasks of stream n have started when t ends. Clocks of
+-- tasks that no later one reads any more are dropped, or become that of the next task.
+local function set_clock(t, n)
+  local earlier, clock = previous(t), {}
+  if earlier then
+    earlier.readers = earlier.readers - 1
+    if earlier.readers > 0 then
+      table.move(earlier.clock, 1, n, 1, clock)
+    else
+      clock, earlier.clock = earlier.clock, nil
     end
-    for _, needed in ipairs(t.after) do
+  else
+    for k = 1, n do clock[k] = 0 end
+  end
+  for _, needed in ipairs(t.after) do
+    -- what comes before a task that clock has is in clock already
+    if clock[needed.of.number] < needed.position then
       local other = needed.clock
       for k = 1, n do
         if other[k] > clock[k] then clock[k] = other[k] end
       end
     end
-    clock[t.of.number] = t.position
-    t.clock = clock
+    needed.readers = needed.readers - 1
+    if needed.readers == 0 then needed.clock = nil end
   end
+  clock[t.of.number] = t.position
+  t.clock, t.readers = clock, #t.before + (t.of.tasks[t.position + 1] and 1 or 0)
 end
 
 -- Whether task a has ended when b starts. A resident buffer's "task" nil is before all.
@@ -149,6 +158,7 @@ local function check_buffers(s, order)
     return state
   end
   for _, t in ipairs(order) do
+    set_clock(t, #s.streams)
     for _, b in ipairs(t.holds) do states[b.name] = hold(states[b.name], t, b) end
     for _, name in ipairs(t.uses) do
       local state = held(t, name, "uses")
@@ -171,7 +181,6 @@ return function(s)
   if not s.tasks[1] then fail("dataflow: schedule '%s' has no task", s.name) end
   resolve(s)
   local order = sorted(s)
-  set_clocks(s, order)
   check_buffers(s, order)
-  for _, t in ipairs(order) do t.clock = nil end
+  for _, t in ipairs(order) do t.clock, t.readers = nil, nil end
 end

@@ -26,9 +26,12 @@ local function bytes_of(tensors)
   return sum
 end
 
+-- Whether the model was made outside of meta mode.
 local function has_values(model)
-  local first = model:parameters()[1]
-  return not first or (pcall(function() return first:reshape{-1}[1]:item() end))
+  for _, p in ipairs(model:parameters()) do
+    if p:nbytes() > 0 then return (pcall(function() return p:reshape{-1}[1]:item() end)) end
+  end
+  return true
 end
 
 -- An optimizer for parameters whose steps change nothing.
@@ -117,7 +120,10 @@ local function probe(model, optimizer, o, batch, before)
   local rows = {}
   for i = 1, report.count do
     local row = report:row(i)
-    rows[i] = {name = row.op, line = row.line, backward = row.backward, live = row.live - before}
+    if row.device == "cpu" and not row.transfer then
+      rows[#rows + 1] = {name = row.op, line = row.line, backward = row.backward,
+                         live = row.live - before}
+    end
   end
   return rows
 end
@@ -170,13 +176,13 @@ end
 local function run_probes(self, model, o)
   collectgarbage()
   collectgarbage()
-  local before = core.memory.stats().live
+  local before = core.memory.stats("cpu").live
   local generator = core.default_generator()
   local seed, offset = generator:state()
-  local copy = model:clone()
+  local copy = model:clone():to "cpu"
   if o.train then copy:train() else copy:eval() end
   local optimizer = o.train and optimizer_of(o, copy:parameters()) or nil
-  local ok, runs, sizes = pcall(probe_twice, copy, optimizer, o, before)
+  local ok, runs, sizes = pcall(core.device, "cpu", probe_twice, copy, optimizer, o, before)
   generator:set_state(seed, offset)
   if not ok then error(runs, 0) end
   self.alike, self.lines = alike(runs[1], runs[2]), lines_of(runs[1], runs[2], sizes)

@@ -100,6 +100,21 @@ end
 
 local M = {}
 
+-- A report of flare.profile as a recording.
+local function of_report(report)
+  local list, device = {}, nil
+  for i = 1, report.count do
+    local row = report:row(i)
+    if not row.transfer then device = device or row.device end
+    list[i] = operator_of(row, kind_of(row))
+  end
+  local peak = 0
+  for _, p in ipairs(report.peaks) do
+    if p.device == device then peak = p.bytes end
+  end
+  return {name = "step", device = device, operators = list, peak = peak}
+end
+
 --- Records a call of f(...): each operator with its FLOPs, bytes, dtype, line and module, and the
 -- memory in tensors. f runs twice; the second call is recorded, since the first one makes gradients
 -- and the optimizer's states.
@@ -116,26 +131,33 @@ function M.record(f, ...)
   local results = table.pack(pcall(f, ...))
   local report = stop()
   if not results[1] then error(results[2], 0) end
-  local list, device = {}, nil
-  for i = 1, report.count do
-    local row = report:row(i)
-    if not row.transfer then device = device or row.device end
-    list[i] = operator_of(row, kind_of(row))
-  end
-  local peak = 0
-  for _, p in ipairs(report.peaks) do
-    if p.device == device then peak = p.bytes end
-  end
-  return Recording {name = "step", device = device, operators = list, peak = peak,
-                    results = table.pack(table.unpack(results, 2, results.n))}
+  local given = of_report(report)
+  given.results = table.pack(table.unpack(results, 2, results.n))
+  return Recording(given)
 end
 
---- A recording out of a file that Recording:save wrote, or of a table {operators = {{name, kind =
+-- An explanation of flare.explain as a recording: its kernels.
+local function of_explanation(e)
+  local list = {}
+  for i, k in ipairs(e.kernels) do
+    list[i] = {name = k.operators, kind = kind_of {op = k.operators}, flops = k.flops,
+      bytes = k.bytes, dtype = "f32", line = k.lines[1], time = k.time * 1e-6, live = k.live,
+      peak = k.peak}
+  end
+  return {name = "plan", device = e.memory.device, operators = list, peak = e.memory.peak}
+end
+
+--- A recording out of a file that Recording:save wrote, of a report of flare.profile or an
+-- explanation of flare.explain, or of a table {operators = {{name, kind =
 -- "product", "attention", "convolution", "elementwise", "host" or "peer" (a transfer over that
 -- link), flops =, bytes =, dtype =}, ...}}.
 -- @param given a path or a table
 -- @return the recording, or nil and a message if the file cannot be read
 function M.recording(given)
+  if type(given) == "table" and getmetatable(given) then
+    if given.kernels then return Recording(of_explanation(given)) end
+    if given.rows then return Recording(of_report(given)) end
+  end
   if type(given) ~= "string" then return Recording(given) end
   local text, message = core.file.read(given)
   if not text then return nil, message end

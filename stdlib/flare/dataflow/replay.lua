@@ -61,7 +61,7 @@ function Replay:init(recording, given, opts)
   add_operators(self, recording, machine, dtype, on_chip)
   self.roofs = {memory = machine.memory.rate, peaks = {}}
   for _, x in ipairs(self.operators) do
-    self.roofs.peaks[x.dtype] = machine:rate(x.dtype, "product")
+    if x.flops > 0 then self.roofs.peaks[x.dtype] = machine:rate(x.dtype, "product") end
   end
   local at_peak = 0
   for _, x in ipairs(self.operators) do

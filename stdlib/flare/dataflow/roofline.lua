@@ -37,9 +37,23 @@ local function limits(points, roofs)
     low_x, high_x = math.min(low_x, p.x), math.max(high_x, p.x)
     low_y, high_y = math.min(low_y, p.y), math.max(high_y, p.y)
   end
+  if high_y == 0 then low_y, high_y = 1e9, 1e12 end -- no operator computes
   local x1, x2 = range(low_x, high_x)
   local y1, y2 = range(math.min(low_y, high_y / 1000), high_y)
   return {x1 = x1, x2 = x2, y1 = y1, y2 = y2}
+end
+
+-- The name of a point beside it, unless another one is there; the longest times come first.
+local function add_label(out, labels, sum, x, y)
+  local size = 3 + 22 * math.sqrt(sum.share)
+  local width, left = 6.7 * #sum.name, x + size + 4
+  if left + width > WIDTH then left = x - size - 4 - width end
+  for _, other in ipairs(labels) do
+    local beside = left >= other.right or left + width <= other.left
+    if math.abs(other.y - y) < 12 and not beside then return end
+  end
+  labels[#labels + 1] = {y = y, left = left, right = left + width}
+  out[#out + 1] = svg.text(left, y + 4, sum.name)
 end
 
 return function(replay)
@@ -85,15 +99,14 @@ return function(replay)
     out[#out + 1] = svg.text(WIDTH - MARGIN, y_of(peak) - 5, ("%s %sFLOP/s"):format(dtype,
       units.flops(peak)), 'text-anchor="end"')
   end
+  local labels = {}
   for _, p in ipairs(points) do
     local s = p.sum
     out[#out + 1] = ('<circle cx="%.1f" cy="%.1f" r="%.1f" fill="%s" fill-opacity="0.7">'
       .. '%s</circle>'):format(x_of(p.x), y_of(p.y), 3 + 22 * math.sqrt(s.share), colours[s.bound],
         svg.title(("%s: %d calls, %s, %.1f %% of the time, bound by %s, %sFLOP/s"):format(s.name,
           s.calls, units.time(s.time * 1e6), 100 * s.share, s.bound, units.flops(p.y))))
-    if s.share > 0.04 then
-      out[#out + 1] = svg.text(x_of(p.x), y_of(p.y) + 3, s.name, 'text-anchor="middle"')
-    end
+    add_label(out, labels, s, x_of(p.x), y_of(p.y))
   end
   return svg.page(WIDTH, HEIGHT, out)
 end

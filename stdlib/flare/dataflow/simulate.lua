@@ -99,7 +99,6 @@ local function start(r, run, now)
   local task = run.task
   for _, b in ipairs(task.holds) do take(r, b, task, now) end
   run.start = now
-  run.stream.running = true
   if not task.transfer then
     local time, bound = seconds_of(r, task)
     run.bound = bound
@@ -114,26 +113,32 @@ local function start(r, run, now)
   end
 end
 
+-- A task whose turn may have come joins those that are ready.
+local function consider(r, run, now)
+  if run and run.left == 0 and not run.ready and run.stream.runs[run.stream.head] == run then
+    run.ready = now
+    r.ready[#r.ready + 1] = run
+  end
+end
+
+local function longer_ready(a, b)
+  return a.ready < b.ready or a.ready == b.ready and a.task.index < b.task.index
+end
+
 -- Starts all tasks that can start, those first that have waited longest.
 local function start_ready(r, now)
-  local ready = {}
-  for _, stream in ipairs(r.streams) do
-    local run = stream.runs[stream.head]
-    if run and not stream.running and run.left == 0 then
-      if not run.ready then run.ready = now end
-      ready[#ready + 1] = run
-    end
-  end
-  table.sort(ready, function(a, b)
-    return a.ready < b.ready or a.ready == b.ready and a.task.index < b.task.index
-  end)
+  local ready = r.ready
+  if not ready[1] then return end
+  table.sort(ready, longer_ready)
+  r.ready = {}
   for _, run in ipairs(ready) do
     if run.task.transfer and not run.link then run.link = link_of(r, run.task) end
     local place = lacking(r, run.task)
     local taken = run.link and run.link.exclusive and (run.link.users or 0) > 0
-    if place then
-      run.place = place
-    elseif not taken then
+    if place then run.place = place end
+    if place or taken then
+      r.ready[#r.ready + 1] = run
+    else
       if run.place then run.place.waited = run.place.waited + now - run.ready end
       start(r, run, now)
     end
@@ -143,12 +148,14 @@ end
 local function finish(r, run, now)
   run.stop = now
   for _, name in ipairs(run.task.frees) do give(r, name, now) end
+  run.stream.head = run.stream.head + 1
   for _, later in ipairs(run.task.before) do
     local other = r.runs[later.index]
     other.left = other.left - 1
+    consider(r, other, now)
   end
+  consider(r, run.stream.runs[run.stream.head], now)
   if run.link then run.link.users = run.link.users - 1 end
-  run.stream.head, run.stream.running = run.stream.head + 1, false
   r.done = r.done + 1
 end
 
@@ -184,7 +191,7 @@ local function begin(schedule, machine)
   local node = machine.node or schedule.devices
   local r = {schedule = schedule, machine = machine, node = node,
     nodes = (schedule.devices - 1) // node + 1, places = {}, held = {}, lives = {}, links = {},
-    runs = {}, streams = {}, heap = Heap(), done = 0}
+    runs = {}, streams = {}, heap = Heap(), ready = {}, done = 0}
   for n, stream in ipairs(schedule.streams) do
     r.streams[n] = {name = stream.name, device = stream.device, runs = {}, head = 1}
   end
@@ -226,6 +233,7 @@ function M.simulate(schedule, machine, change)
   local problem = place_residents(r)
   if problem then return nil, problem end
   local now = 0
+  for _, stream in ipairs(r.streams) do consider(r, stream.runs[1], now) end
   start_ready(r, now)
   while r.heap[1] do
     now = r.heap[1].time

@@ -14,8 +14,11 @@ local function computes(task) return not task.transfer and task.stream ~= "host"
 
 local function add_streams(self, r)
   for n, stream in ipairs(r.streams) do
-    local s = {device = stream.device, name = stream.name, tasks = #stream.runs, busy = 0}
-    for _, run in ipairs(stream.runs) do s.busy = s.busy + run.stop - run.start end
+    local s = {device = stream.device, name = stream.name, tasks = #stream.runs, busy = 0,
+               list = {}}
+    for k, run in ipairs(stream.runs) do
+      s.busy, s.list[k] = s.busy + run.stop - run.start, self.tasks[run.task.index]
+    end
     s.share = self.time > 0 and s.busy / self.time or 0
     self.streams[n] = s
     s.order = n
@@ -69,25 +72,21 @@ local function add_devices(self, r)
   self.energy = r.machine.power.idle * all + (r.machine.power.busy - r.machine.power.idle) * busy
 end
 
--- What a place held at the time of its peak, the largest first.
-local function held_at_peak(r, place)
-  local list = {}
-  for _, life in ipairs(r.lives) do
-    -- what is freed at that time makes room first
-    if life.place == place and life.start <= place.at
-       and (not life.stop or life.stop > place.at) then
-      list[#list + 1] = {name = life.name, bytes = life.bytes}
-    end
-  end
-  return buffers.sort(list)
-end
-
+-- The places, with what each held at the time of its peak, the largest first.
 local function add_places(self, r)
   for n, place in ipairs(r.places) do
     self.places[n] = {name = place.name, peak = place.peak, cap = place.cap, at = place.at,
-                      waited = place.waited, held = held_at_peak(r, place)}
+                      waited = place.waited, held = {}}
     self.places[place.name] = self.places[n]
   end
+  for _, life in ipairs(r.lives) do
+    local place = self.places[life.place.name]
+    -- what is freed at that time makes room first
+    if life.start <= place.at and (not life.stop or life.stop > place.at) then
+      place.held[#place.held + 1] = {name = life.name, bytes = life.bytes}
+    end
+  end
+  for _, place in ipairs(self.places) do buffers.sort(place.held) end
   table.sort(self.places, function(a, b)
     local x, y = a.name:match "^%a+", b.name:match "^%a+"
     if x ~= y then return x < y end
@@ -153,8 +152,8 @@ local function line_of(self, stream, width)
   local cells, filled = {}, {}
   for k = 1, width do cells[k], filled[k] = " ", 0 end
   local each = self.time / width
-  for _, t in ipairs(self.tasks) do
-    if t.device == stream.device and t.stream == stream.name and t.stop > t.start then
+  for _, t in ipairs(stream.list) do
+    if t.stop > t.start then
       local first, last = t.start // each + 1, math.min(math.ceil(t.stop / each), width)
       for k = math.tointeger(first), math.max(math.tointeger(last), math.tointeger(first)) do
         local share = math.min(t.stop, k * each) - math.max(t.start, (k - 1) * each)

@@ -17,17 +17,15 @@ local function colour_of(t)
 end
 
 -- The bars of a stream: tasks, with those too short to see joined.
-local function bars_of(s, stream, scale)
+local function bars_of(stream, scale)
   local bars = {}
-  for _, t in ipairs(s.tasks) do
-    if t.device == stream.device and t.stream == stream.name then
-      local last = bars[#bars]
-      local short = (t.stop - t.start) * scale < LEAST
-      if short and last and last.short and (t.start - last.stop) * scale < LEAST then
-        last.stop, last.count = t.stop, last.count + 1
-      else
-        bars[#bars + 1] = {start = t.start, stop = t.stop, short = short, count = 1, task = t}
-      end
+  for _, t in ipairs(stream.list) do
+    local last = bars[#bars]
+    local short = (t.stop - t.start) * scale < LEAST
+    if short and last and last.short and (t.start - last.stop) * scale < LEAST then
+      last.stop, last.count = t.stop, last.count + 1
+    else
+      bars[#bars + 1] = {start = t.start, stop = t.stop, short = short, count = 1, task = t}
     end
   end
   return bars
@@ -54,7 +52,7 @@ local function add_rows(out, s, y, scale)
     out[#out + 1] = svg.text(LEFT - 8, y + 13, ("%d %s"):format(stream.device, stream.name),
       'text-anchor="end"')
     out[#out + 1] = svg.rect(LEFT, y, WIDTH - MARGIN - LEFT, ROW, "#f4f5f7")
-    for _, bar in ipairs(bars_of(s, stream, scale)) do
+    for _, bar in ipairs(bars_of(stream, scale)) do
       out[#out + 1] = svg.rect(LEFT + bar.start * scale, y + 1,
         math.max((bar.stop - bar.start) * scale, 0.2), ROW - 2, colour_of(bar.task), tooltip(bar))
     end

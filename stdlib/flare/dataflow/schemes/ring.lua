@@ -6,14 +6,20 @@
 local common = require "flare.dataflow.schemes.common"
 local joined = require "flare.dataflow.stages".joined
 
+local function named(what, k, d) return ("%s l%d d%d"):format(what, k, d) end
+
+-- A device's copy of the parameters of a layer; nil at home.
+local function copy_of(p, k, pass, d)
+  local away = d ~= (k - 1) % p.o.devices + 1 and p.layers[k].parameters > 0
+  return away and named(pass .. " parameters", k, d) or nil
+end
+
 -- The devices in the order in which layer k visits them in forward, home first.
 local function round(k, n)
   local list = {}
   for i = 1, n do list[i] = (k - 1 + i - 1) % n + 1 end
   return list
 end
-
-local function named(what, k, d) return ("%s l%d d%d"):format(what, k, d) end
 
 -- Sends parameters of layer k for a pass around the ring; for each device the task after which
 -- they are there.
@@ -36,11 +42,10 @@ end
 -- Ends a device's copy of a layer when it has been used and sent on; gives back the task after
 -- which it is gone.
 local function drop(p, k, pass, d, used)
-  local home = (k - 1) % p.o.devices + 1
-  if d == home or p.layers[k].parameters == 0 then return used end
-  return p.s:add {name = named("drop " .. pass .. " parameters", k, d), device = d,
-    stream = "memory", seconds = 0, needs = {used, p.sent[named(pass, k, d)]},
-    frees = named(pass .. " parameters", k, d)}
+  local copy = copy_of(p, k, pass, d)
+  if not copy then return used end
+  return p.s:add {name = "drop " .. copy, device = d, stream = "memory", seconds = 0,
+    needs = {used, p.sent[named(pass, k, d)]}, frees = copy}
 end
 
 local function forwards(p)
@@ -57,7 +62,8 @@ local function forwards(p)
           holds[1] = {named("saved m" .. m, k, d), bytes = layer.saved}
         end
         ended[k][d] = p.s:add {name = named("forward m" .. m, k, d), device = d, holds = holds,
-          cost = common.costs(layer.forward), needs = there[d]}
+          cost = common.costs(layer.forward), needs = there[d],
+          uses = copy_of(p, k, "forward", d)}
       end
       gone[k][d] = drop(p, k, "forward", d, ended[k][d])
     end
@@ -100,6 +106,7 @@ local function backwards(p, forwarded)
           and {{grad, bytes = layer.gradients}} or {}
         ended[k][d] = p.s:add {name = named("backward m" .. m, k, d), device = d, holds = holds,
           cost = common.costs(joined(layer.backward, layer.weights)), needs = there[d],
+          uses = copy_of(p, k, "backward", d),
           frees = layer.saved > 0 and named("saved m" .. m, k, d) or nil}
       end
       gone[k][d] = drop(p, k, "backward", d, ended[k][d])
