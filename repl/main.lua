@@ -30,11 +30,12 @@ commands:
   eval      how well a published model predicts texts
   jupyter   a kernel for notebooks
   simulate  a training step on a described machine
+  demo      what a part of flare does, in figures
   bench     figures beside others, in flare's source folder
 without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
-local commands = {"attach", "bench", "dap", "doctor", "eval", "help", "jupyter", "kernels",
+local commands = {"attach", "bench", "dap", "demo", "doctor", "eval", "help", "jupyter", "kernels",
   "launch", "serve", "simulate"}
 
 local function is_command(name)

@@ -13,6 +13,8 @@ describe("flare.args", function()
     assert.equal("a=b", args.read({"--device=a=b"}, defaults).device)
     assert.equal("", args.read({"--device="}, defaults).device)
     assert.equal(-1, args.read({"--steps", "-1"}, defaults).steps)
+    assert.same({top_k = 4, as_is = true},
+                (args.read({"--top-k=4", "--as-is"}, {top_k = 2, as_is = false})))
     assert.same({steps = 200, lr = 0.1, device = "cpu", quiet = false}, (flare.args(nil, "", {
       steps = {200, "steps"}, lr = 0.1, device = {"cpu"}, quiet = {false, "less"}})))
   end)
@@ -110,7 +112,7 @@ describe("flare's commands", function()
   end
 
   it("print their usage for --help", function()
-    for _, command in ipairs {"help", "doctor", "launch", "kernels", "bench"} do
+    for _, command in ipairs {"help", "demo", "doctor", "launch", "kernels", "bench"} do
       local text = said(command .. " --help")
       assert.match("^usage: flare " .. command .. ".*\nstatus=0\n$", text)
     end

@@ -59,6 +59,7 @@ describe("examples", function()
     ["15_zero"] = "1 ranks, loss below 0.01: true, 5508 of 5508",
     ["13_streams"] = "loss 0%.0000%d+, bias 0%.5",
     ["17_generate"] = "step 150: loss 0%.0.*the dog sat on the log; the cat sat on the mat",
+    ["moe"] = "step 120: loss 0%.[0-4].*expert 4 reads",
     ["what_if"] = "step on NVIDIA H100 SXM: .*bound by .*matrix units of twice the rate +%d",
     ["12_cuda_kernel"] = "unit%(const f32 %*x, f32 %*y, f32 %*length, i32 n%).*wrong",
   }
@@ -183,7 +184,7 @@ describe("each program in examples/", function()
         local name = path:match "([^/]*)%.lua$"
         assert.equal(name .. ": unknown option '--hepl' (did you mean '--help'?)\nstatus=2\n",
                      said(path, "--hepl"))
-        for option in text:gmatch "\n  %-%-(%w+)" do
+        for option in text:gmatch "\n  %-%-([%w_]+)" do
           local message = "%s: unknown option '--%sx' (did you mean '--%s'?)\nstatus=2\n"
           assert.equal(message:format(name, option, option), said(path, "--" .. option .. "x"))
         end

@@ -1,5 +1,5 @@
 --- Options of a script: on the command line `--name value`, `--name=value`, or `--name` for a
--- switch, and in the file that `--config FILE` names.
+-- switch, and in the file that `--config FILE` names. --top-k is --top_k.
 --
 --     local o = flare.args(arg, "Fits a line to noisy points.", {
 --       steps = {200, "training steps"}, device = {"cpu", "where to compute"}, quiet = false})
@@ -42,8 +42,9 @@ function M.read(argv, defaults)
   local o, given, i = {}, {}, 1
   for key, value in pairs(defaults) do o[key] = value end
   while argv[i] do
-    local key, text = argv[i]:match "^%-%-([%w_]+)=(.*)$"
-    key = key or argv[i]:match "^%-%-([%w_]+)$"
+    local key, text = argv[i]:match "^%-%-([%w_][%w_%-]*)=(.*)$"
+    key = key or argv[i]:match "^%-%-([%w_][%w_%-]*)$"
+    key = key and key:gsub("%-", "_")
     local default = key and defaults[key]
     if default == nil then
       return nil, key and ("unknown option '--%s'%s"):format(key, hint(key, defaults))
