@@ -187,7 +187,8 @@ describe("train.Trainer", function()
         local model = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.Tanh(), nn.Linear(12, 10))
         model:to "f64"
         local t = {model = model, optimizer = optim.Adam(model, {lr = 1e-2}), epochs = 2,
-          loss = flare.cross_entropy, progress = false, accumulate = 2, parallel = group ~= nil,
+          loss = flare.cross_entropy, progress = false, accumulate = 2, clip = 0.5,
+          parallel = group ~= nil,
           train = data.Loader(data.Tensors(x, y), {batch = 10, shuffle = true, shard = group}),
           validate = data.Loader(data.Tensors(x:narrow(1, 1, 21), y:narrow(1, 1, 21)),
                                  {batch = 10, shard = group, repeats = false}),

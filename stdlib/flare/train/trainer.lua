@@ -113,7 +113,7 @@ end
 -- @param batches a list of batches, each a list of what the loader gives
 -- @return the loss of each batch, a list
 function Trainer:update(batches)
-  local losses, scaler = {}, self.scaler
+  local losses, scaler, clip = {}, self.scaler, self.options.clip
   self.optimizer:zero_grad()
   for k, batch in ipairs(batches) do
     local function run()
@@ -124,7 +124,7 @@ function Trainer:update(batches)
     if k < #batches and self.parallel then self.parallel:no_sync(run) else run() end
   end
   scaler:unscale_(self.optimizer)
-  if self.options.clip then flare.optim.clip_grad_norm_(self.model, self.options.clip) end
+  if clip then flare.optim.clip_grad_norm_(self.model:parameters(), clip) end
   scaler:step(self.optimizer)
   scaler:update()
   return losses
