@@ -50,6 +50,20 @@ local function start(folder)
   return self
 end
 
+function Client:__close() os.execute("kill -9 " .. self.pid .. " 2>/dev/null") end
+
+-- A subscriber hears what is published once the kernel knows it: asks until then.
+-- @return what the kernel is
+function Client:meet()
+  local info
+  repeat
+    self:ask(self.shell, "kernel_info_request", {})
+    info = assert(self:read(self.shell), "the kernel does not start").content
+  until self:read(self.iopub, 0.2)
+  repeat until not self:read(self.iopub, 0.2)
+  return info
+end
+
 -- Sends a request; returns its header's id.
 function Client:ask(socket, kind, content, key)
   local frames = wire.write({}, {key = key or self.key, session = self.session, kind = kind,
@@ -111,16 +125,8 @@ describe("flare jupyter", function()
 
   it("answers a client", function()
     if not here then return pending(problem) end
-    local client <close> = setmetatable({start(folder)}, {
-      __close = function(c) os.execute("kill -9 " .. c[1].pid .. " 2>/dev/null") end})
-    local c = client[1]
-    -- a subscriber hears what is published once it is known: ask until it is
-    local info
-    repeat
-      c:ask(c.shell, "kernel_info_request", {})
-      info = assert(c:read(c.shell), "the kernel does not start").content
-    until c:read(c.iopub, 0.2)
-    repeat until not c:read(c.iopub, 0.2)
+    local c <close> = start(folder)
+    local info = c:meet()
     assert.equal("lua", info.language_info.name)
     local reply, heard = execute(c, "local x = 6\nprint('one', x)\nx * 7")
     assert.equal("ok", reply.status)
@@ -158,6 +164,27 @@ describe("flare jupyter", function()
     assert.is_nil((os.execute("kill -0 " .. c.pid .. " 2>/dev/null")))
     assert.equal("", flare.core.file.read(folder .. "/log"))
     c.net:close()
+  end)
+
+  it("runs the notebook among the examples, with its pictures", function()
+    if not here then return pending(problem) end
+    local notebook = core.json.decode(flare.core.file.read "examples/tour.ipynb")
+    local c <close> = start(folder)
+    c:meet()
+    local counts = {}
+    for _, cell in ipairs(notebook.cells) do
+      if cell.cell_type == "code" then
+        assert.same({}, cell.outputs)
+        local reply, heard = execute(c, cell.source)
+        assert.equal("ok", reply.status, cell.source .. "\n" .. tostring(reply.evalue))
+        for _, message in ipairs(heard) do
+          for mime in pairs(message[2].data or {}) do counts[mime] = (counts[mime] or 0) + 1 end
+        end
+      end
+    end
+    assert.equal(2, counts["image/png"])
+    assert.equal(7, counts["image/svg+xml"]) -- a curve, and that of the loss six times
+    assert.equal(4, counts["text/html"])
   end)
 
   it("says what is wrong with its arguments", function()
