@@ -44,11 +44,13 @@ function M.open(o)
   io.stdout, io.stderr, io.stdin = out, err, out -- luacheck: ignore
   function io.write(...) return out:write(...) end -- luacheck: ignore
   function io.read(what) return read(what or "l") end -- luacheck: ignore
-  function print(...) -- luacheck: ignore
+  local function show_line(...)
     local parts = table.pack(...)
     for k = 1, parts.n do parts[k] = format(parts[k]) end
     o.emit("stdout", table.concat(parts, "\t") .. "\n")
   end
+  print = show_line -- luacheck: ignore (of the library's files, which have globals of their own)
+  rawset(_G, "print", show_line)
   chunks, commands = require "flare.repl.chunk", require "flare.repl.commands"
   names, run = require "flare.repl.names", require "flare.repl.run"
   value_help = require "flare.repl.value"
