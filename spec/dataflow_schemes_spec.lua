@@ -336,3 +336,74 @@ describe("transformers as layers", function()
       "width must be an integer of at least 1, got nil")
   end)
 end)
+
+describe("schemes of any layers", function()
+  local state = 11
+  local function random(n)
+    state = (state * 48271) % 2147483647
+    return state % n + 1
+  end
+  local function some(n) return random(3) == 1 and 0 or random(n) end
+
+  local function costs()
+    local list = {}
+    for k = 1, random(3) - 1 do
+      list[k] = random(2) == 1 and {seconds = some(10) / 8}
+        or {flops = some(10) * 1e12, bytes = some(5) * 1e9, kind = "product"}
+    end
+    return list
+  end
+
+  local function layers()
+    local list = {}
+    for k = 1, random(8) do
+      list[k] = {name = "layer " .. k, forward = costs(), backward = costs(), weights = costs(),
+        parameters = some(1000), gradients = some(1000), states = some(1000), saved = some(1000),
+        output = some(100)}
+    end
+    return list
+  end
+
+  local function any(list) return list[random(#list)] end
+
+  local function options(scheme, count)
+    if scheme == "in_memory" then
+      return {devices = random(4), micro_batches = random(4), recompute = random(2) == 1}
+    elseif scheme == "offload" then
+      return {ahead = random(4), micro_batches = random(4), update = any {"host", "device"},
+              activations = any {"keep", "offload", "recompute"}}
+    elseif scheme == "ring" then
+      return {devices = random(5), ahead = random(3), micro_batches = random(3)}
+    end
+    local o = {devices = math.min(random(4), count), replicas = random(3),
+               recompute = random(2) == 1}
+    o.micro_batches = o.devices * random(3)
+    if scheme == "interleaved" then o.chunks = 2 * o.devices <= count and 2 or 1 end
+    return o
+  end
+
+  local machine = {name = "any", peak = {f32 = 1e12}, memory = {bytes = 1e15, rate = 1e12},
+    node = 3, links = {host = {rate = 1e5, latency = 1e-3}, peer = {rate = 1e4, latency = 1e-3},
+                       net = {rate = 1e3}}}
+
+  it("free what they hold, and need no more memory than their peak", function()
+    for _ = 1, 120 do
+      local scheme = any {"in_memory", "offload", "ring", "gpipe", "1f1b", "interleaved", "zb_h1"}
+      local list = layers()
+      local schedule = dataflow.schemes[scheme](list, options(scheme, #list))
+      local r = assert(flare.simulate(schedule, machine))
+      local resident, most = {}, 1
+      for _, b in ipairs(schedule.residents) do
+        local place = b.place == "host" and "host" or "device " .. b.device
+        resident[place] = (resident[place] or 0) + b.bytes
+      end
+      for _, place in ipairs(r.places) do
+        local steps = r.memory[place.name]
+        assert.equal(resident[place.name] or 0, steps[#steps][2], scheme .. " " .. place.name)
+        if place.name:find "device" then most = math.max(most, place.peak) end
+      end
+      local tight = assert(flare.simulate(schedule, machine, {memory = most / (1 << 30)}))
+      assert.near(r.time, tight.time, 1e-9)
+    end
+  end)
+end)

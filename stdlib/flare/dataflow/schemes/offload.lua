@@ -82,8 +82,9 @@ end
 -- Gradients leave, parameters are updated, and the device's copies end.
 local function finish(p, k, last)
   local s, layer = p.s, p.layers[k]
-  if layer.parameters == 0 then return end
-  local copies = {p.there[k], p.grad[k]}
+  if layer.parameters == 0 and layer.gradients == 0 then return end
+  local copies = {p.grad[k]}
+  copies[#copies + 1] = p.there[k]
   if p.o.update == "host" then
     local sent = last
     if layer.gradients > 0 then

@@ -112,7 +112,7 @@ local function backwards(p, forwarded)
       gone[k][d] = drop(p, k, "backward", d, ended[k][d])
     end
     local summed, sum = gather(p, k, ended[k])
-    if layer.parameters > 0 then
+    if layer.parameters > 0 or sum then
       p.updates[#p.updates + 1] = {name = ("update l%d"):format(k), device = home,
         cost = common.update_cost(layer), needs = {summed, ended[k][home]}, frees = sum}
     end
