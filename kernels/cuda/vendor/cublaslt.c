@@ -282,19 +282,20 @@ static bool cublaslt_describe(call *c, int64_t *key) {
 
 /* The rest, of what the library has written. */
 static fl_status cublaslt_apply(const fl_launch *l, const flc_product *p,
-                                const void *from, bool biased) {
+                                void *from, bool biased) {
+  void *to = p->c ? p->c : from; /* what is behind the product reads it there */
   int width = (int)(16 / fl_dtype_size(p->dtype));
   gemm_args a = {.a = from,
                  .bias = biased ? NULL : p->bias,
                  .bias_dtype = p->bias_dtype,
                  .bias_down = p->bias_down,
                  .act = (int)p->act,
-                 .c = p->c,
+                 .c = to,
                  .pre = from == p->pre && (biased || !p->bias) ? NULL : p->pre,
                  .m = p->m,
                  .n = p->n,
                  .batch = flc_product_batch(p)};
-  a.wide = p->n % width == 0 && flc_aligned(from, 16) && flc_aligned(p->c, 16);
+  a.wide = p->n % width == 0 && flc_aligned(from, 16) && flc_aligned(to, 16);
   if (a.wide && !a.bias && !a.pre) {
     flc_spec only = FLC_SPEC("gemm", "activation", p->dtype, p->act);
     flc_grid g = {.x = (unsigned)fl_ceil_div(a.m * a.n * a.batch,
