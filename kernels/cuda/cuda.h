@@ -48,6 +48,8 @@ typedef struct flc_grid {
   unsigned shared;  /* bytes of dynamic shared memory, up to the chip's most */
   unsigned cluster; /* blocks of a cluster along x; 0: none */
   bool together;    /* all blocks run at the same time, or it fails */
+  bool early;       /* may begin before the kernel in front of it has ended:
+                       it calls fl_begin (flare.cuh) first */
 } flc_grid;
 
 /* Queues the kernel on the launch's stream. It gets `args` by value as its one
@@ -139,6 +141,13 @@ fl_status flc_on_host(const fl_launch *l);
   fl_status fl_cuda_##name(const fl_launch *l);                                \
   fl_status fl_cuda_##name(const fl_launch *l)
 
+/* An elementwise program as part of a kernel that has the elements of `input`,
+ * which lie side by side in memory: its text, and where its other operands are
+ * for each of them in turn. False: there are gaps between elements. */
+struct expr_args;
+bool flc_expr_inside(const fl_launch *l, int input, const char **text,
+                     struct expr_args *a);
+
 /* --- specialisations worth having ready ---
  * Each family has one such function, listed in FLC_FAMILIES: it passes the
  * visitor every specialisation that an ordinary program meets (all dtypes and
@@ -166,6 +175,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(rnn)                                                                       \
   F(gemm)                                                                      \
   F(grouped)                                                                   \
+  F(skinny)                                                                    \
   F(conv)                                                                      \
   F(depthwise)                                                                 \
   F(attention)                                                                 \

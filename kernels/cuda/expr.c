@@ -345,6 +345,59 @@ FLC_KERNEL(expr) {
   return l->program->reduce ? run_reduce(&p, text) : run_map(&p, text);
 }
 
+/* --- in other kernels --- */
+
+/* The dims of v as those of the loops, in the order of `by`. */
+static void expr_turn(const fl_view *v, int dims, const int *by, fl_view *to) {
+  fl_view_copy(to, v);
+  to->ndim = dims;
+  for (int i = 0; i < dims; i++) {
+    int at = by[i] - (dims - v->ndim);
+    to->shape[i] = at < 0 ? 1 : v->shape[at];
+    to->stride[i] = at < 0 ? 0 : v->stride[at];
+  }
+}
+
+/* The loops from the largest stride of v on; false: its elements do not lie
+ * side by side, each once. */
+static bool expr_order(const fl_view *v, int dims, const int64_t *shape,
+                       int *by) {
+  int64_t n = 1;
+  for (int i = 0; i < dims; i++) {
+    int at = i;
+    for (; at > 0 && stride_at(v, dims, by[at - 1]) < stride_at(v, dims, i);
+         at--)
+      by[at] = by[at - 1];
+    by[at] = i;
+  }
+  for (int i = dims; i-- > 0; n *= shape[by[i]])
+    if (shape[by[i]] != 1 && stride_at(v, dims, by[i]) != n)
+      return false;
+  return true;
+}
+
+bool flc_expr_inside(const fl_launch *l, int input, const char **text,
+                     expr_args *a) {
+  fl_view views[FL_PROGRAM_IN + FL_MAX_OUT];
+  int by[FL_MAX_DIMS], dims = l->out[0].ndim;
+  fl_launch turned = *l;
+  plan p = {.l = &turned, .n_in = l->n_in, .n = l->n_in + l->n_out};
+  if (l->program->reduce ||
+      !expr_order(&l->in[input], dims, l->out[0].shape, by) ||
+      fl_view_numel(&l->out[0]) > INT32_MAX || !(*text = text_of(l)))
+    return false;
+  turned.in = views;
+  turned.out = views + l->n_in;
+  for (int k = 0; k < p.n; k++)
+    expr_turn(k < p.n_in ? &l->in[k] : &l->out[k - p.n_in], dims, by,
+              &views[k]);
+  set_operands(&p);
+  p.a.n = fl_view_numel(&l->out[0]);
+  p.a.n_keep = add_axes(&p, 0, dims, turned.out[0].shape, 0, 0);
+  *a = p.a;
+  return true;
+}
+
 /* --- for the check: programs of users are in no pack, but for the fold --- */
 
 #define SAMPLE(reduce)                                                         \

@@ -692,7 +692,7 @@ char *flc_tile_text(tile_plan *p, int k, const char *head) {
           p->t->n_positions ? " tile_fault fault;" : "");
   flc_put(&to,
           "__global__ void __launch_bounds__(%d%s%.0d) tile(const "
-          "__grid_constant__ tile_args a) {\n",
+          "__grid_constant__ tile_args a) {\nfl_let_next();\n",
           threads, p->resident ? ", " : "", p->resident);
   size_t body = to.n;
   put_kernel(&to, p, k);

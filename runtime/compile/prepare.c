@@ -5,6 +5,8 @@
 #include "fuse.h"
 #include "../ops/number.h"
 
+#include <string.h>
+
 /* Where operands will lie, as far as it is known: slots are apart, and aligned
  * as the slot's start will be. */
 static void prepare_view(const fli_step *x, const fli_fused_operand *o,
@@ -27,38 +29,65 @@ static void prepare_view(const fli_step *x, const fli_fused_operand *o,
   }
 }
 
-/* The row of a launch, which may be one that is repeated: those become entries
- * of the window when the plan runs. */
-static const fl_op *row_of(const fli_plan *p, const fli_window *w, uint32_t e) {
+/* The launch of an entry, which may be one that is repeated: those become
+ * entries of the window when the plan runs. */
+static const fli_entry *entry_of(const fli_plan *p, const fli_window *w,
+                                 uint32_t e) {
   while (e >= w->n)
     e = p->repeats[e - w->n].entry;
-  return w->entries[e].op;
+  return &w->entries[e];
 }
 
-/* Of a step with a leader: the operands of the expression, behind a result of
- * the leader that lies as the expression reads it. */
+static void prepare_arg(const fli_step *x, const fli_entry *e, const fli_arg *a,
+                        fl_view *v) {
+  fli_fused_operand o = {.slot = a->slot, .meta = a->meta, .offset = a->offset};
+  memcpy(o.stride, a->stride, sizeof o.stride);
+  if (a->slot == FLI_ARG_NUMBER)
+    fli_view_number(&a->operand, e->common, v);
+  else
+    prepare_view(x, &o, v);
+  if (a->slot == FLI_ARG_NONE)
+    v->data = NULL;
+}
+
+static void *no_scratch(fl_scratch *s, size_t bytes) {
+  (void)s, (void)bytes;
+  return NULL;
+}
+
+/* Of a step with a leader: its operands, and those of the expression behind a
+ * result that lies as the expression reads it. */
 static fl_status prepare_epilogue(const fli_plan *p, const fli_window *w,
                                   const fli_step *x, bool *ready) {
-  fl_view v[FL_PROGRAM_IN + 1 + FL_MAX_OUT];
+  fl_view views[FL_MAX_PARAMS + FL_PROGRAM_IN + 2 * FL_MAX_OUT], *v = views;
   fl_backend *b = fli_backend(w->rt, w->device);
   const fl_program *f = x->op->program;
   const fli_fused_operand *o = p->operands + x->operands;
+  const fli_entry *e = entry_of(p, w, x->leader - 1);
+  const fli_arg *a = &w->args[e->arg];
+  fl_scratch none = {.get = no_scratch};
   const fl_op *op;
   FLI_TRY(fli_epilogue_op(w->rt, &op));
+  for (int k = 0; k < e->n_in; k++)
+    prepare_arg(x, e, &a[k], v++);
   for (int k = 0; k < f->n_in; k++)
-    prepare_view(x, &o[k], &v[k]);
-  prepare_view(x, &o[x->result], &v[f->n_in]);
+    prepare_view(x, &o[k], v++);
+  for (int k = e->n_in; k < e->n_in + e->n_out; k++)
+    prepare_arg(x, e, &a[k], v++);
   for (int k = 0; k < f->n_out; k++)
-    prepare_view(x, &o[x->n_in + k], &v[f->n_in + 1 + k]);
+    prepare_view(x, &o[x->n_in + k], v++);
   fl_launch l = {.op = op->info.name,
-                 .n_in = f->n_in,
-                 .n_out = f->n_out + 1,
-                 .in = v,
-                 .out = v + f->n_in,
+                 .n_in = e->n_in + f->n_in,
+                 .n_out = e->n_out + f->n_out,
+                 .in = views,
+                 .out = views + e->n_in + f->n_in,
+                 .attrs = fli_entry_attrs(w, e),
                  .program = f,
-                 .row = row_of(p, w, x->leader - 1)->kernel[w->device >> 8],
-                 .row_out = 1,
+                 .row = e->op->kernel[w->device >> 8],
+                 .row_in = e->n_in,
+                 .row_out = e->n_out,
                  .row_result = x->result,
+                 .scratch = &none,
                  .device = w->device & 255,
                  .stream = fli_stream(w->rt, w->device),
                  .probe = true};
@@ -83,11 +112,6 @@ static fl_status prepare_step(const fli_plan *p, const fli_window *w,
                  .stream = fli_stream(w->rt, w->device),
                  .probe = true};
   return b->prepare(b, x->op->kernel[w->device >> 8], &l, ready);
-}
-
-static void *no_scratch(fl_scratch *s, size_t bytes) {
-  (void)s, (void)bytes;
-  return NULL;
 }
 
 /* One that needs scratch memory is made when it is launched. */

@@ -20,6 +20,25 @@ static fl_status allow(flc_device *d, flc_function *f, unsigned shared) {
   return e ? flc_failed(d, e, f->spec.entry) : FL_OK;
 }
 
+static unsigned launch_attributes(const flc_chip *chip, const flc_grid *g,
+                                  CUlaunchAttribute *to) {
+  unsigned n = 0;
+  if (g->cluster > 1) {
+    to[n].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    to[n].value.clusterDim.x = g->cluster;
+    to[n].value.clusterDim.y = to[n].value.clusterDim.z = 1;
+    n++;
+  } else if (g->together) {
+    to[n].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    to[n++].value.cooperative = 1;
+  }
+  if (g->early && chip->major >= 9) {
+    to[n].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    to[n++].value.programmaticStreamSerializationAllowed = 1;
+  }
+  return n;
+}
+
 fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
                   const void *args, size_t bytes) {
   flc_device *d = l->stream->device;
@@ -52,16 +71,11 @@ fl_status flc_run(const fl_launch *l, const flc_spec *spec, flc_grid g,
   if (l->stream->update)
     return flc_update_node(l->stream->update, &node, args);
   CUresult e;
-  if (g.cluster > 1 || g.together) {
-    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE};
-    attribute.value.cooperative = 1;
-    if (g.cluster > 1) {
-      attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-      attribute.value.clusterDim.x = g.cluster;
-      attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
-    }
+  CUlaunchAttribute attributes[2];
+  unsigned n = launch_attributes(&d->chip, &g, attributes);
+  if (n) {
     CUlaunchConfig config = {
-        x, y, z, g.block, 1, 1, g.shared, l->stream->handle, &attribute, 1};
+        x, y, z, g.block, 1, 1, g.shared, l->stream->handle, attributes, n};
     e = flc_cu->LaunchKernelEx(&config, f->handle, params, NULL);
   } else
     e = flc_cu->LaunchKernel(f->handle, x, y, z, g.block, 1, 1, g.shared,

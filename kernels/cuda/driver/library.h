@@ -67,6 +67,7 @@ typedef struct CUtensorMap {
   V(CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0)                                       \
   V(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, 2)                                        \
   V(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, 4)                                  \
+  V(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, 6)                  \
   V(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 6)                                        \
   V(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 9)                                       \
   V(CU_TENSOR_MAP_INTERLEAVE_NONE, 0)                                          \
@@ -115,6 +116,7 @@ typedef struct CUlaunchAttribute {
       unsigned x, y, z;
     } clusterDim;
     int cooperative;
+    int programmaticStreamSerializationAllowed;
   } value;
 } CUlaunchAttribute;
 typedef struct CUlaunchConfig {

@@ -76,20 +76,19 @@ void flc_product_take(const fl_launch *l, flc_product *p) {
 }
 
 /* The kernels of products look for the expression; those of other rows do not.
- */
+ * A probe of a product whose operands have to be copied finds no memory. */
 FLC_KERNEL(epilogue) {
   const fl_view *y = &l->out[0];
   bool product = l->row == fl_cuda_matmul || l->row == fl_cuda_linear;
   void *result = y->data;
   fl_epilogue e;
-  if (l->probe && product && act_behind(l, &result))
-    return FL_OK;
-  if (product && !l->probe)
-    return l->row(l);
+  fl_status s = product ? l->row(l) : FL_OK;
+  if (product && !(l->probe && s == FL_ENOMEM))
+    return s;
   if (!result && !(result = fl_scratch_get(l, (size_t)fl_view_numel(y) *
                                                   fl_dtype_size(y->dtype))))
     return FL_ENOMEM;
   fl_epilogue_split(l, result, &e);
-  fl_status s = l->probe ? FL_OK : l->row(&e.row);
+  s = l->probe ? FL_OK : l->row(&e.row);
   return s ? s : fl_cuda_expr(&e.program);
 }

@@ -139,7 +139,7 @@ static size_t sum_size(fl_dtype d) {
   return d == FL_F64 || d == FL_I64 || d == FL_BOOL ? 8 : 4;
 }
 
-static void gemm_fill(const flc_product *p, const shape *s, gemm_args *a) {
+void flc_product_fill(const flc_product *p, gemm_args *a) {
   int width = (int)(16 / fl_dtype_size(p->dtype));
   width = width > 8 ? 8 : width;
   *a = (gemm_args){.a = p->a,
@@ -155,8 +155,6 @@ static void gemm_fill(const flc_product *p, const shape *s, gemm_args *a) {
                    .bk = p->bk,
                    .bn = p->bn,
                    .batch = flc_product_batch(p),
-                   .tiles_m = fl_ceil_div(p->m, s->m),
-                   .tiles_n = fl_ceil_div(p->n, s->n),
                    .dims = p->dims,
                    .act = (int)p->act,
                    .bias_dtype = p->bias_dtype,
@@ -186,7 +184,9 @@ static fl_status gemm_launch(const fl_launch *l, const flc_product *p,
                              const shape *s, int depth, unsigned block,
                              size_t shared, gemm_sm90 *h) {
   gemm_args a;
-  gemm_fill(p, s, &a);
+  flc_product_fill(p, &a);
+  a.tiles_m = fl_ceil_div(p->m, s->m);
+  a.tiles_n = fl_ceil_div(p->n, s->n);
   int64_t steps = fl_ceil_div(p->k, depth);
   int64_t each = fl_ceil_div(steps, q->splits);
   a.steps = (int)each;
@@ -348,10 +348,11 @@ static fl_status gemm_add(const fl_launch *l, const flc_product *p) {
   return FLC_RUN(l, spec, grid, a);
 }
 
-/* The product by itself, then the expression behind it. */
-static fl_status gemm_before(const fl_launch *l, const flc_product *p) {
+fl_status flc_product_first(const fl_launch *l, const flc_product *p) {
   flc_product first = *p;
   int64_t n = p->m * p->n * flc_product_batch(p);
+  if (l->probe)
+    return p->behind ? flc_product_behind(p, p->c) : FL_OK;
   first.behind = NULL;
   if (!first.c &&
       !(first.c = fl_scratch_get(l, (size_t)n * fl_dtype_size(p->dtype))))
@@ -363,8 +364,10 @@ static fl_status gemm_before(const fl_launch *l, const flc_product *p) {
 fl_status flc_product_own(const fl_launch *l, const flc_product *p) {
   if (p->m == 0 || p->n == 0 || flc_product_batch(p) == 0)
     return FL_OK;
+  if (flc_product_skinny(p))
+    return flc_product_run_skinny(l, p);
   if (p->behind)
-    return gemm_before(l, p);
+    return flc_product_first(l, p);
   if (p->add)
     return gemm_add(l, p);
   if (!p->apart && (p->dtype == FL_F16 || p->dtype == FL_BF16))

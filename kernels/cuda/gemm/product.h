@@ -4,6 +4,7 @@
 #define FL_CUDA_PRODUCT_H
 
 #include "../cuda.h"
+#include "gemm.h"
 
 #define FLC_BATCH_DIMS 6
 
@@ -78,6 +79,28 @@ size_t flc_product_shared(const flc_chip *chip, int size);
 /* Copies 16-bit operands whose lines do not begin at multiples of 16 bytes. */
 fl_status flc_product_align(const fl_launch *l, flc_product *p);
 fl_status flc_product_own(const fl_launch *l, const flc_product *p);
+/* The product by itself, then the expression behind it; of a probe, the
+ * expression. */
+fl_status flc_product_first(const fl_launch *l, const flc_product *p);
+/* Arguments of kernels, without tiles and splits. */
+void flc_product_fill(const flc_product *p, gemm_args *a);
+/* Whether few rows or columns make it a matter of reading the other operand
+ * (skinny.c), and running it so. */
+bool flc_product_skinny(const flc_product *p);
+fl_status flc_product_run_skinny(const fl_launch *l, const flc_product *p);
+/* The arguments of a kernel that is finished by skinny.cuh; the specialisation
+ * gets its last number, and the text of what is behind the product. False: that
+ * cannot be part of the kernel. */
+struct skinny_args;
+bool flc_skinny_args(const flc_product *p, struct skinny_args *a,
+                     flc_spec *spec);
+/* Warps that share k, `chunk` elements at a time: many if there are few blocks,
+ * at most `most`, and as many as have the same number of chunks. */
+typedef struct skinny_cut {
+  int warps, turns;
+} skinny_cut;
+skinny_cut flc_skinny_cut(const fl_launch *l, int64_t blocks, int64_t k,
+                          int64_t chunk, int64_t most);
 fl_status fl_cuda_expr(const fl_launch *l);
 /* Sets what is behind the product, if the launch has an expression: an
  * activation alone becomes that of a product that has none. */

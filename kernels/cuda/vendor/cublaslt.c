@@ -19,6 +19,9 @@
 #define OWN        1000               /* as a choice: our own kernels */
 /* Multiply-adds below which our own kernels do it without asking. */
 #define SMALL ((double)(1 << 21))
+/* Bytes that all blocks together read at once: up to there, skinny.c does
+ * products without asking. */
+#define WAVE ((int64_t)16 << 20)
 
 /* --- the library --- */
 
@@ -466,8 +469,12 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p) {
       (double)p->m * (double)p->n * (double)p->k * (double)flc_product_batch(p);
   call c = {.l = l, .p = p};
   int64_t key[FLC_KEY];
-  if (work == 0)
+  bool skinny = by != FLC_LIBRARY && p->dims == 0 && flc_product_skinny(p) &&
+                p->n * p->k * (int64_t)fl_dtype_size(p->dtype) <= WAVE;
+  if (work == 0 || skinny)
     return flc_product_own(l, p);
+  if (l->probe)
+    return flc_product_first(l, p);
   fl_status s = flc_product_align(l, p);
   if (s)
     return s;

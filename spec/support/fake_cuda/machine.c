@@ -363,8 +363,8 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute what,
   return broken;
 }
 
-static void note(const char *name) {
-  const char *path = getenv("FAKE_LAUNCHED");
+static void note_in(const char *variable, const char *name) {
+  const char *path = getenv(variable);
   FILE *f = path ? fopen(path, "a") : NULL;
   if (f) {
     fprintf(f, "%s\n", name);
@@ -393,7 +393,7 @@ static CUresult launch(CUfunction function, unsigned shared) {
     invalidated = true;
   if (captured)
     return add((node){.name = name, .shared = shared});
-  note(name);
+  note_in("FAKE_LAUNCHED", name);
   if (broken)
     return broken;
   if (shared > (unsigned)number_of("FAKE_SHARED", 227 << 10))
@@ -416,6 +416,10 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
                           void **params, void **extra) {
   (void)params, (void)extra;
+  for (unsigned i = 0; i < config->numAttrs; i++)
+    if (config->attrs[i].id ==
+        CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      note_in("FAKE_EARLY", (const char *)function);
   return launch(function, config->sharedMemBytes);
 }
 
@@ -431,7 +435,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
       strcmp(g->nodes[k - 1].name, (const char *)p->func) != 0)
     return CUDA_ERROR_INVALID_VALUE;
   snprintf(text, sizeof text, "set %s", (const char *)p->func);
-  note(text);
+  note_in("FAKE_LAUNCHED", text);
   return broken;
 }
 
@@ -440,7 +444,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   if (captured)
     return breaks_capture();
   if (!is_quiet())
-    note("graph");
+    note_in("FAKE_LAUNCHED", "graph");
   for (int i = 0; i < g->n && !broken; i++) {
     const node *n = &g->nodes[i];
     if (n->name && is_quiet())
