@@ -176,6 +176,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(gemm)                                                                      \
   F(grouped)                                                                   \
   F(skinny)                                                                    \
+  F(quantized)                                                                 \
   F(conv)                                                                      \
   F(depthwise)                                                                 \
   F(attention)                                                                 \

@@ -14,6 +14,8 @@
   F(grid_sample_backward)                                                      \
   F(complex_mul)                                                               \
   F(pair_distances)                                                            \
+  F(dequantize)                                                                \
+  F(quantized_linear)                                                          \
   F(lstm)                                                                      \
   F(lstm_backward)                                                             \
   F(expr)                                                                      \

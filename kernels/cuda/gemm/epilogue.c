@@ -6,6 +6,7 @@
 
 fl_status fl_cuda_matmul(const fl_launch *l);
 fl_status fl_cuda_linear(const fl_launch *l);
+fl_status fl_cuda_quantized_linear(const fl_launch *l);
 
 fl_status flc_product_behind(const flc_product *p, void *c) {
   fl_epilogue e;
@@ -79,7 +80,8 @@ void flc_product_take(const fl_launch *l, flc_product *p) {
  * A probe of a product whose operands have to be copied finds no memory. */
 FLC_KERNEL(epilogue) {
   const fl_view *y = &l->out[0];
-  bool product = l->row == fl_cuda_matmul || l->row == fl_cuda_linear;
+  bool product = l->row == fl_cuda_matmul || l->row == fl_cuda_linear ||
+                 l->row == fl_cuda_quantized_linear;
   void *result = y->data;
   fl_epilogue e;
   fl_status s = product ? l->row(l) : FL_OK;

@@ -1,0 +1,104 @@
+-- Launches of products with few rows, and of kernels that begin early, on a GPU that computes nothing.
+-- What the kernels compute is compared on a GPU: spec/gpu/decode.lua.
+local fakes = require "spec.support.fakes"
+local tree = require "spec.support.tree"
+
+local place = os.tmpname() .. ".d"
+
+-- The kernels of one call of the compiled function that returns `value`.
+-- @param setup what it refers to
+local function launched(setup, value)
+  local names = place .. "/launched"
+  local said, status = fakes.run(place, "FLARE_CACHE=off FAKE_LAUNCHED=" .. names, ([[
+local flare = require "flare"
+local F = flare.nn.functional
+local function zeros(dtype, ...) return flare.zeros({...}, {dtype = dtype, device = "cuda"}) end
+%s
+local f = flare.compile(function() return %s end)
+for _ = 1, 3 do f() end
+io.open("%s", "w"):close()
+f()
+]]):format(setup, value, names))
+  assert.equal("", said)
+  assert.equal(0, status)
+  return tree.read(names):gsub("\n", " "):gsub(" $", "")
+end
+
+-- A product of x (m, k) and the transpose of w (n, k); r is like its result.
+local function product(dtype, m, k, n, value)
+  local function zeros(name, rows, columns)
+    return ("local %s = zeros('%s', %d, %d) "):format(name, dtype, rows, columns)
+  end
+  return (launched(zeros("x", m, k) .. zeros("w", n, k) .. zeros("r", m, n), value or "F.linear(x, w)"))
+end
+
+describe("a product with few rows", function()
+  setup(function() fakes.machine(place) end)
+  teardown(function() os.execute("rm -rf " .. place) end)
+
+  it("is a kernel that reads the other operand once", function()
+    assert.equal("tensor<3, 1, 4, 4, -1>", product("bf16", 1, 768, 2304))
+    assert.equal("tensor<2, 2, 4, 4, -1>", product("f16", 16, 768, 2304))
+    assert.equal("plain<1, 8, 4, -1>", product("f32", 5, 768, 2304))
+    assert.equal("plain<0, 1, 2, -1>", product("f64", 1, 768, 2304))
+    assert.equal("tensor<3, 1, 4, 4, -1>", product("bf16", 1, 768, 2304, "w:matmul(x[1])"))
+  end)
+
+  it("of other shapes and layouts is not", function()
+    for _, case in ipairs {{"bf16", 17, 768, 2304}, {"f32", 9, 768, 2304}, {"bf16", 1, 772, 2304},
+                           {"bf16", 1, 768, 2304, "r:matmul(w)"}} do
+      local found = product(table.unpack(case))
+      assert.falsy(found:find "tensor" or found:find "plain", found)
+    end
+  end)
+
+  it("contains what a plan has behind it", function()
+    for dtype, kernel in pairs {bf16 = "tensor<3, 1, 4, 4, ", f32 = "plain<1, 4, 4, "} do
+      local function with(value) return product(dtype, 3, 768, 2304, value) end
+      assert.equal(kernel .. "0>", with "F.linear(x, w, r[1]) + r")
+      assert.equal(kernel .. "0>", with "F.silu(F.linear(x, w)) * r * 0.5 + r[1]")
+      assert.equal(kernel .. "0>", with "(function(y) return y:tanh(), y, y:to 'f64' end)(F.linear(x, w))")
+      assert.equal(kernel .. "-1>", with "F.relu(F.linear(x, w))")
+    end
+  end)
+
+  it("of quantised weights reads them as they are stored", function()
+    local function quantized(dtype, m, value)
+      return (launched(("local x, w, s = zeros('%s', %d, 512), zeros('u8', 96, 256), zeros('f16', 96, 4)")
+        :format(dtype, m), (value or "%s"):format "flare.quantized_linear(x, w, s)"))
+    end
+    assert.equal("tensor<3, 8, 1, 1, -1>", quantized("bf16", 1))
+    assert.equal("tensor<2, 8, 2, 1, -1>", quantized("f16", 9))
+    assert.equal("rows<8, 4, -1>", quantized("f32", 3))
+    assert.equal("tensor<3, 8, 1, 1, 0>", quantized("bf16", 1, "F.silu(%s) * 2"))
+    assert.truthy(quantized("bf16", 40):find "^dequantize<3, 8, 8> ")
+  end)
+end)
+
+describe("kernels that may begin before the one in front of them has ended", function()
+  setup(function() fakes.machine(place) end)
+  teardown(function() os.execute("rm -rf " .. place) end)
+
+  it("wait for it first", function()
+    local names = place .. "/early"
+    local out = tree.output(fakes.command(place, "FLARE_CACHE=off FLARE_MEMORY=direct FAKE_EARLY=" .. names,
+      "spec/support/every_row.lua --device cuda --dtypes f32,bf16 --without bincount "
+      .. "reduce quantized index attention optim") .. " 2>&1")
+    assert.truthy(out:find ", 0 failed\n$", out)
+    local text, seen = {}, {}
+    for path in tree.output "find kernels/cuda -name '*.cu'":gmatch "%S+" do
+      text[#text + 1] = tree.read(path)
+    end
+    for name in tree.read(names):gmatch "[^\n]+" do seen[name:match "^%w+" or name] = true end
+    for name in pairs(seen) do
+      local waits = false
+      for _, source in ipairs(text) do
+        local _, at = source:find("%f[%w_]" .. name .. "%(const __grid_constant__ [%w_]+ a%) {\n")
+        local body = at and source:sub(at):match "^.-\n}\n"
+        waits = waits or body ~= nil and (body:find "fl_begin%(" or body:find "skinny_begin<") ~= nil
+      end
+      assert(waits, name .. " does not call fl_begin")
+    end
+    assert.is_true(seen.put and seen.few and seen.tensor and seen.flat)
+  end)
+end)
