@@ -13,6 +13,7 @@
 
 enum { ROWS = 64, THREADS = 128, PLAIN_THREADS = 256 }; /* of a block */
 enum { FEW = 4 };                                       /* queries */
+enum { CLUSTER = 8 }; /* blocks that join what they have computed */
 
 /* --- kernels --- */
 
@@ -414,11 +415,12 @@ static fl_status run16(work *w, flc_spec spec, int64_t rows, int64_t heads,
 /* Few queries, as when text is generated, would keep few processors busy: then
  * blocks share the keys of a tile, two steps or more each, and a second kernel
  * adds up. */
-static fl_status set_parts(work *w, int64_t parts, int64_t most) {
+static fl_status set_parts(work *w, int64_t parts, int64_t most, int joined) {
   attention_args *a = &w->a;
   parts = parts > most ? most : parts;
   a->parts = parts > 32 ? 32 : parts > 1 ? (int)parts : 1;
-  if (a->parts == 1)
+  a->joined = a->parts > 1 && a->parts <= joined;
+  if (a->parts == 1 || a->joined)
     return FL_OK;
   size_t floats = (size_t)(a->parts * w->heads_all * a->nq);
   a->part_y = fl_scratch_get(w->l, floats * (size_t)a->dv_cols * 4 + 1);
@@ -431,10 +433,13 @@ static fl_status set_parts(work *w, int64_t parts, int64_t most) {
 static fl_status run_few(work *w) {
   attention_args *a = &w->a;
   int cols = few_width(wider(a)), keys = 8 * THREADS / (cols / 8);
-  fl_status s = set_parts(w, 8 * flc_chip_of(w->l)->processors / w->heads_all,
-                          a->nk / keys);
+  const flc_chip *chip = flc_chip_of(w->l);
+  fl_status s = set_parts(w, 8 * chip->processors / w->heads_all, a->nk / keys,
+                          chip->major >= 9 ? CLUSTER : 1);
   flc_spec spec = few_spec((int)w->dtype, cols, flc_power(a->nq, 4));
-  flc_grid g = {.x = (unsigned)(w->heads_all * a->parts), .block = THREADS};
+  flc_grid g = {.x = (unsigned)(w->heads_all * a->parts),
+                .block = THREADS,
+                .cluster = a->joined ? (unsigned)a->parts : 0};
   return s ? s : FLC_RUN(w->l, spec, g, *a);
 }
 
@@ -447,10 +452,10 @@ static fl_status forward16(work *w) {
   if (a->nq <= FEW && !a->drop.limit)
     s = run_few(w);
   else if ((s = set_parts(w, 2 * flc_chip_of(w->l)->processors / blocks,
-                          a->nk / (2 * step))) == FL_OK)
+                          a->nk / (2 * step), 1)) == FL_OK)
     s = run16(w, forward_spec((int)w->dtype, cols, w->more), a->nq,
               w->heads_all, 1, step, a->parts);
-  if (s || a->parts == 1)
+  if (s || a->parts == 1 || a->joined)
     return s;
   flc_spec spec = merge_spec((int)w->dtype);
   flc_grid g = {.x = (unsigned)rows, .block = THREADS};

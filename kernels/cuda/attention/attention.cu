@@ -90,7 +90,8 @@ __global__ void __launch_bounds__(ATT_THREADS)
 
 /* --- a few queries, as when text is generated --- */
 
-#define FEW_KEYS 4 /* of a group of lanes at a time */
+#define FEW_KEYS  4 /* of a group of lanes at a time */
+#define ATT_PARTS 8 /* of a cluster, at most */
 
 /* A running softmax of one query; o: this lane's columns. */
 struct few_state {
@@ -158,13 +159,51 @@ template <int D> void few_unpack(float (&to)[8], const uint4 &from) {
     to[i] = fl_get<float>(((const S *)&from)[i]);
 }
 
+/* Results of the parts of a cluster, to be joined by its first block. */
+template <int W, int Q> struct few_part {
+  float lse[Q], y[Q][W];
+};
+
+template <int D, int W, int Q>
+inline void few_join(const attention_args &a, few_part<W, Q> &mine, int part,
+                     int64_t bh, int64_t b, int64_t h) {
+  fl_cluster_sync();
+#pragma unroll 1
+  for (int i = 0; i < Q && i < a.nq && part == 0; i++) {
+    float lse[ATT_PARTS], top = -INFINITY, sum = 0;
+#pragma unroll
+    for (int n = 0; n < ATT_PARTS; n++) {
+      lse[n] = n < a.parts ? fl_cluster_read(&mine.lse[i], n) : -INFINITY;
+      top = fmaxf(top, lse[n]);
+    }
+    float base = top == -INFINITY ? 0 : top;
+#pragma unroll
+    for (int n = 0; n < ATT_PARTS; n++) {
+      lse[n] = fl_exp(lse[n] - base);
+      sum += lse[n];
+    }
+    if (threadIdx.x == 0)
+      ((float *)a.lse)[bh * a.nq + i] = top + fl_log(sum);
+    for (int c = threadIdx.x; c < a.dv_cols; c += ATT_THREADS) {
+      float y = 0;
+#pragma unroll
+      for (int n = 0; n < ATT_PARTS; n++)
+        if (lse[n] != 0)
+          y += lse[n] * fl_cluster_read(&mine.y[i][c], n);
+      att_rows<uint16_t>(a.y, b, h)[i * a.y.row + c] =
+          fl_pack<D>(sum == 0 ? 0 : y / sum, 0) & 0xffff;
+    }
+  }
+  fl_cluster_sync(); /* until then the others' memory is read */
+}
+
 /* The results of all warps of the block, joined and stored: y and lse, or those
  * of this part of the keys. */
 template <int D, int W, int Q, int WARPS>
 inline void few_save(const attention_args &a, const float (&tops)[WARPS][Q],
                      const float (&sums)[WARPS][Q],
-                     const float (&os)[WARPS][Q][W], int part, int64_t bh,
-                     int64_t b, int64_t h) {
+                     const float (&os)[WARPS][Q][W], few_part<W, Q> &mine,
+                     int part, int64_t bh, int64_t b, int64_t h) {
   int64_t rows = (int64_t)gridDim.x / a.parts * a.nq;
 #pragma unroll 1
   for (int i = 0; i < Q && i < a.nq; i++) {
@@ -180,7 +219,9 @@ inline void few_save(const attention_args &a, const float (&tops)[WARPS][Q],
     }
     float factor = sum == 0 ? 0 : 1 / sum, lse = top + fl_log(sum);
     int64_t row = bh * a.nq + i;
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0 && a.joined)
+      mine.lse[i] = lse;
+    else if (threadIdx.x == 0)
       (a.parts > 1 ? a.part_lse + part * rows : (float *)a.lse)[row] = lse;
     for (int c = threadIdx.x; c < a.dv_cols; c += ATT_THREADS) {
       float y = 0;
@@ -188,7 +229,9 @@ inline void few_save(const attention_args &a, const float (&tops)[WARPS][Q],
       for (int n = 0; n < WARPS; n++)
         y += weight[n] * os[n][i][c];
       y *= factor;
-      if (a.parts > 1)
+      if (a.joined)
+        mine.y[i][c] = y;
+      else if (a.parts > 1)
         a.part_y[(part * rows + row) * a.dv_cols + c] = y;
       else
         att_rows<uint16_t>(a.y, b, h)[i * a.y.row + c] =
@@ -209,6 +252,7 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
     WARPS = ATT_THREADS / 32
   };
   __shared__ float tops[WARPS][Q], sums[WARPS][Q], os[WARPS][Q][W];
+  __shared__ few_part<W, Q> mine;
   int part = blockIdx.x % a.parts, lane = threadIdx.x % LANES,
       group = threadIdx.x / LANES, warp = threadIdx.x / 32, col = lane * 8;
   int64_t bh = blockIdx.x / a.parts, b = bh / a.heads, h = bh % a.heads,
@@ -220,6 +264,7 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
                  *from = att_rows<uint16_t>(a.q, b, h) + col;
   float q[Q][8];
   few_state r[Q];
+  fl_let_next();
 #pragma unroll
   for (int i = 0; i < Q; i++) {
     bool there = i < a.nq && col < a.d;
@@ -274,7 +319,9 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
       r[i].save(tops[warp][i], sums[warp][i], os[warp][i] + col);
   }
   __syncthreads();
-  few_save<D, W>(a, tops, sums, os, part, bh, b, h);
+  few_save<D, W>(a, tops, sums, os, mine, part, bh, b, h);
+  if (a.joined)
+    few_join<D>(a, mine, part, bh, b, h);
 }
 
 /* y and lse from those of parts of the keys, at most 32; a block to a row. */

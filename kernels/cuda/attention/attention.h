@@ -52,6 +52,7 @@ typedef struct attention_args {
   int64_t ahead;         /* keys - queries: the last query sees all keys */
   double scale;
   void *lse, *delta; /* (batch, heads, nq), of the type computed in */
+  int joined;        /* parts are a cluster, which joins their results itself */
   int parts; /* more than 1: that many blocks share the keys of a tile, */
   float *part_y, *part_lse; /* (parts, batch, heads, nq, dv_cols or nothing) */
 } attention_args;
