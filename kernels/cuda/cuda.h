@@ -49,7 +49,7 @@ typedef struct flc_grid {
   unsigned cluster; /* blocks of a cluster along x; 0: none */
   bool together;    /* all blocks run at the same time, or it fails */
   bool early;       /* may begin before the kernel in front of it has ended:
-                       it calls fl_begin (flare.cuh) first */
+                       it calls fl_begin (early.cuh) first */
 } flc_grid;
 
 /* Queues the kernel on the launch's stream. It gets `args` by value as its one

@@ -8,6 +8,7 @@
 #ifndef EXPR_BODY
 #define FL_MATH 0
 #endif
+#include "device/early.cuh"
 #include "expr.cuh"
 
 /* Fold of two accumulators: R is the fl_reduction. */

@@ -5,6 +5,7 @@
 #ifndef FL_MATH
 #define FL_MATH 0
 #endif
+#include "device/early.cuh"
 #include "device/flare.cuh"
 
 /* Keeps v apart from what follows. Neither NVRTC nor the assembler contracts an

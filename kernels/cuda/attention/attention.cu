@@ -3,6 +3,8 @@
  * weights stay in registers (Dao, arXiv:2307.08691). Nothing of size queries x
  * keys exists. */
 #include "attention.cuh"
+#include "../device/cluster.cuh"
+#include "../device/early.cuh"
 
 /* The warp's rows, of part of the keys. */
 template <int W>

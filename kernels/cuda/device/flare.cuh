@@ -305,57 +305,6 @@ inline int64_t fl_position(const flc_fault &f, int64_t stored, int64_t bound,
   return 0;
 }
 
-/* --- kernels that begin early: flc_grid.early of cuda.h --- */
-
-/* Lets the kernel behind this one begin, as far as there is room. */
-inline void fl_let_next() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-/* Waits for what is before this kernel on its stream. */
-inline void fl_await() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-inline void fl_begin() {
-  fl_let_next();
-  fl_await();
-}
-/* Asks for memory that is read later, also before fl_await: it comes into the
- * L2 cache, where others may yet write it. p and bytes are multiples of 16. */
-inline void fl_prefetch(const void *p, int64_t bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                   __cvta_generic_to_global(p)),
-               "r"((uint32_t)bytes));
-#endif
-}
-
-/* --- clusters of blocks, of sm_90 on --- */
-
-/* All threads of the cluster come here; what they have stored is seen. */
-inline void fl_cluster_sync() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.aligned;\n"
-               "barrier.cluster.wait.aligned;" ::: "memory");
-#endif
-}
-/* What block `rank` has where p is in this one's shared memory. */
-inline float fl_cluster_read(const float *p, int rank) {
-  float v = *p;
-#if __CUDA_ARCH__ >= 900
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(p);
-  asm volatile("{\n.reg .u32 a;\nmapa.shared::cluster.u32 a, %1, %2;\n"
-               "ld.shared::cluster.f32 %0, [a];\n}"
-               : "=f"(v)
-               : "r"(at), "r"(rank)
-               : "memory");
-#endif
-  return v;
-}
-
 /* --- this thread's place --- */
 
 inline int64_t fl_thread() {

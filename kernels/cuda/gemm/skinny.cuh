@@ -6,6 +6,7 @@
 #undef FL_MATH
 #include "gemm.cuh"
 
+#include "../device/early.cuh"
 #include "../expr.cuh"
 #include "skinny.h"
 
