@@ -1,5 +1,6 @@
 -- Adam8bit and AdamW8bit beside bitsandbytes' quantisation (spec/support/adam8bit_data.py).
 local flare = require "flare"
+local launch = require "spec.support.launch"
 local message = require "spec.support.expect".message
 local data = require "spec.support.adam8bit_data"
 local optim = flare.optim
@@ -113,5 +114,38 @@ describe("optimizers of 8 bits", function()
     assert.match("block must be a power of 2", message(function()
       optim.Adam8bit({start "f32"}, {block = 100})
     end))
+  end)
+
+  it("continue from ZeRO's files with as many ranks", function()
+    local text = [[
+      flare.manual_seed(2)
+      local model = flare.nn.Sequential(flare.nn.Linear(100, 90), flare.nn.Linear(90, 1))
+      local x = flare.randn(16, 100)
+      local zero = dist.ZeRO(model, function(p) return flare.optim.AdamW8bit(p) end, {stage = 1})
+      local function step()
+        zero:zero_grad()
+        zero(x):square():mean():backward()
+        zero:step()
+      end
+    ]]
+    local folder = launch.folder(text .. [[
+      step()
+      assert(zero:save "saved")
+      step()
+      local want = model:state_dict()["1.weight"]:clone()
+      assert(zero:load "saved")
+      step()
+      assert(model:state_dict()["1.weight"]:eq(want):all():item())
+    ]])
+    local status, out = launch.shell(folder, "exec $J -n 2 --tee all script.lua", 60)
+    assert.equal(0, status, out)
+    local file <close> = assert(io.open(folder .. "/script.lua", "w"))
+    file:write('local flare = require "flare"\nlocal dist = flare.dist\ndist.init()\n', text,
+               'print(zero:load "saved")')
+    file:close()
+    status, out = launch.shell(folder, "exec $F script.lua", 60)
+    launch.remove(folder)
+    assert.equal(0, status, out)
+    assert.match("the checkpoint is of 2 ranks, not of 1", out)
   end)
 end)

@@ -109,6 +109,13 @@ local function fits(zero, about)
   return true
 end
 
+-- Whether moments are not by element, as those of 8 bits with their scales.
+local function in_blocks(moments, part)
+  for _, moment in ipairs(moments) do
+    if moment:numel() ~= part:numel() then return true end
+  end
+end
+
 local function read(zero, folder)
   if not core.file.exists(folder) and core.file.exists(folder .. ".old") then
     folder = folder .. ".old" -- a save was killed between two renames
@@ -121,12 +128,23 @@ local function read(zero, folder)
     files[rank + 1], message = flare.load(place(folder, ("rank-%d"):format(rank)))
     if not files[rank + 1] then return nil, message end
   end
-  local state, shard_of = files[1].optimizer, {}
-  for _, shard in ipairs(zero.shards) do shard_of[shard.part.id] = shard end
+  local state, shard_of, shard_at = files[1].optimizer, {}, {}
+  for s, shard in ipairs(zero.shards) do
+    shard_of[shard.part.id], shard_at[shard.part.id] = shard, s
+  end
   for g, group in ipairs(zero.optimizer.groups) do
     for i, part in ipairs(group.params) do
       local saved, shard = (state.groups[g] or {state = {}}).state[i], shard_of[part.id]
-      for k in ipairs(saved and shard and saved.moments or {}) do
+      local moments = saved and shard and saved.moments or {}
+      if in_blocks(moments, files[1].parts[shard_at[part.id]]) then
+        if about.size ~= zero.group.size then
+          return nil, ("the states of the optimizer lie in blocks of a rank's part, and the "
+            .. "checkpoint is of %d ranks, not of %d"):format(about.size, zero.group.size)
+        end
+        saved.moments = files[zero.group.rank + 1].optimizer.groups[g].state[i].moments
+        moments = {}
+      end
+      for k in ipairs(moments) do
         local parts = {}
         for r, file in ipairs(files) do parts[r] = file.optimizer.groups[g].state[i].moments[k] end
         saved.moments[k] = mine(shard, parts)
