@@ -6,24 +6,40 @@ local special = require "spec.support.reference.special"(
 local R = {}
 local pi, cos, sin = math.pi, math.cos, math.sin
 
+-- cos and sin of 2 pi m / n, m < n, by n
+local cosines, sines = {}, {}
+
+local function make_roots(n)
+  local c, s = {}, {}
+  for m = 0, n - 1 do
+    local t = 2 * pi * m / n
+    c[m], s[m] = cos(t), sin(t)
+  end
+  cosines[n], sines[n] = c, s
+end
+
 -- Sums n terms (re, im of term(j)) for k.
 local function transform(n, k, sign, term)
-  local re, im = 0, 0
+  if not cosines[n] then make_roots(n) end
+  local re, im, cosine, sine = 0, 0, cosines[n], sines[n]
   for j = 0, n - 1 do
-    local t = sign * 2 * pi * (j * k % n) / n
+    local m = j * k % n
     local xr, xi = term(j)
-    re = re + xr * cos(t) - xi * sin(t)
-    im = im + xr * sin(t) + xi * cos(t)
+    local c, s = cosine[m], sign * sine[m]
+    re = re + xr * c - xi * s
+    im = im + xr * s + xi * c
   end
   return re, im
 end
 
--- The element at `index` with another position along dim and another part.
-local function at(x, index, dim, j, part)
-  local place = A.copy_list(index)
-  place[dim] = j + 1
-  place[#x.shape] = part or place[#x.shape]
-  return x[A.place(x, place, #x.shape)]
+-- Where the line along dim through `index` begins, and the step from one element to the next;
+-- of pairs the first part, if `paired`.
+local function line(x, index, dim, paired)
+  local place, step = A.copy_list(index), 1
+  place[dim] = 1
+  if paired then place[#x.shape] = 1 end
+  for d = dim + 1, #x.shape do step = step * x.shape[d] end
+  return A.place(x, place, #x.shape), step
 end
 
 -- The dims before the last of a.dims, whose number is dim.
@@ -37,8 +53,9 @@ function R.dft(a)
   local x = others(a, a.x, dim, a.inverse)
   local n, scale = x.shape[dim], a.scale or 1
   return A.build(x.shape, function(index)
+    local first, step = line(x, index, dim, true)
     local re, im = transform(n, index[dim] - 1, a.inverse and 1 or -1, function(j)
-      return at(x, index, dim, j, 1), at(x, index, dim, j, 2)
+      return x[first + j * step], x[first + j * step + 1]
     end)
     return scale * (index[#index] == 1 and re or im)
   end)
@@ -52,7 +69,8 @@ function R.rdft(a)
   local y = A.build(shape, function(index)
     local real = A.copy_list(index)
     real[#real] = nil
-    local re, im = transform(n, index[dim] - 1, -1, function(j) return at(x, real, dim, j), 0 end)
+    local first, step = line(x, real, dim)
+    local re, im = transform(n, index[dim] - 1, -1, function(j) return x[first + j * step], 0 end)
     return scale * (index[#index] == 1 and re or im)
   end)
   return others(a, y, dim, false)
@@ -67,10 +85,11 @@ function R.irdft(a)
   return A.build(shape, function(index)
     local pair = A.copy_list(index)
     pair[#pair + 1] = 1
+    local first, step = line(x, pair, dim, true)
     local re = transform(n, index[dim] - 1, 1, function(j)
       local k = j <= n // 2 and j or n - j
-      local im = (k == 0 or 2 * k == n) and 0 or at(x, pair, dim, k, 2)
-      return at(x, pair, dim, k, 1), k == j and im or -im
+      local im = (k == 0 or 2 * k == n) and 0 or x[first + k * step + 1]
+      return x[first + k * step], k == j and im or -im
     end)
     return (a.scale or 1) * re
   end)
