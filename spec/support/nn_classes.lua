@@ -30,7 +30,8 @@ end
 of("Linear", {3, 4}, {{2, 3}}, {2, 4})
 of("QuantizedLinear", {8, 4, {group = 4, scales = "f32"}}, {{2, 8}}, {2, 4})
 of("Bilinear", {3, 2, 4}, {{2, 3}, {2, 2}}, {2, 4})
-of("MoE", {4, {experts = 3, hidden = 5}}, {{2, 3, 4}}, {2, 3, 4})
+of("MoE", {4, {experts = 3, hidden = 5}}, {{2, 3, 4}}, {2, 3, 4},
+   {vmap = "gradients do not pass through its functions to what is outside"})
 of("Identity", {}, {{2, 3}}, {2, 3})
 of("Flatten", {}, {{2, 3, 4}}, {2, 12}, {vmap = "flattens from dim 2 on, which is the second here"})
 of("Unflatten", {2, {2, 3}}, {{2, 6}}, {2, 2, 3})

@@ -19,6 +19,36 @@ local scores = {
   sigmoid = function(logits) return logits:sigmoid() end,
 }
 
+-- Both ways between tokens and rows in the order of their experts are permutations of copies, so
+-- each reads at positions where the rows' own gradients would add up at them. `token` has the token
+-- of each row, `place` (tokens, top_k) the rows of each token, `order` the number of each row's
+-- choice, in columns of place.
+local dispatch = core.func{
+  name = "moe_dispatch",
+  forward = function(ctx, x, token, place)
+    ctx:save(place)
+    return x:index_select(1, token)
+  end,
+  backward = function(ctx, dy)
+    return (core.embedding_bag(dy, ctx.saved[1], nil, nil, "sum")), nil, nil
+  end,
+}
+
+local combine = core.func{
+  name = "moe_combine",
+  forward = function(ctx, y, share, token, place, order)
+    ctx:save(y, share, token, place, order)
+    return (core.embedding_bag(y, place, nil, share, "sum"))
+  end,
+  backward = function(ctx, dy)
+    local y, share, token, place, order = table.unpack(ctx.saved)
+    local rows = dy:index_select(1, token)
+    local factor = share:t():reshape(-1):index_select(1, order):to(y.dtype)
+    local dots = (rows * y):sum(-1):index_select(1, place:reshape(-1)):view(place.shape)
+    return rows * factor:unsqueeze(2), dots:to(share.dtype), nil, nil, nil
+  end,
+}
+
 local MoE = class("MoE", Module)
 
 -- What the last forward of each layer found out. Beside the layers, so that it is neither saved
@@ -150,11 +180,11 @@ function MoE:forward(x)
   self:note(load, p, logits)
   local tokens, n = flat:size(1), order:numel()
   local token = (order - 1):remainder(math.max(tokens, 1)) + 1
-  local y = self:apply(flat:index_select(1, token), ends)
   local place = core.zeros_like(order)
     :scatter(1, order, core.arange(1, n + 1, {device = order.device}))
-  y = core.embedding_bag(y, place:view(self.top_k, tokens):t(), nil, share, "sum")
-  return y:view(x.shape)
+    :view(self.top_k, tokens):t()
+  local y = self:apply(dispatch(flat, token, place), ends)
+  return combine(y, share, token, place, order):view(x.shape)
 end
 
 --- How many tokens chose each expert in the last forward, i64 (experts); nil before the first.
