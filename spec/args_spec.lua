@@ -112,7 +112,8 @@ describe("flare's commands", function()
   end
 
   it("print their usage for --help", function()
-    for _, command in ipairs {"help", "demo", "doctor", "launch", "kernels", "bench"} do
+    for _, command in ipairs {"help", "demo", "doctor", "launch", "kernels", "bench", "record",
+                             "simulate"} do
       local text = said(command .. " --help")
       assert.match("^usage: flare " .. command .. ".*\nstatus=0\n$", text)
     end

@@ -186,3 +186,50 @@ describe("a recording", function()
     assert.equal(path .. ": this is no recording of flare.record", message)
   end)
 end)
+
+describe("transformers as layers", function()
+  it("have the FLOPs and the activations of a model that runs", function()
+    local model = flare.models.LlamaForCausalLM {vocab_size = 512, hidden_size = 64,
+      intermediate_size = 160, num_hidden_layers = 3, num_attention_heads = 8,
+      num_key_value_heads = 4, tie_word_embeddings = false}
+    local layers = dataflow.transformer({layers = 3, width = 64, heads = 8, kv_heads = 4,
+      inner = 160, vocabulary = 512, gated = true}, {batch = 2, length = 96, dtype = "f32"})
+    local count = 0
+    for _, p in ipairs(model:parameters()) do count = count + p:nbytes() // 4 end
+    assert.equal(count, layers.count + 64) -- but for the final norm
+
+    local ids = flare.ones(2, 96, {dtype = "i64"})
+    local function loss(out, targets) -- logits, or a table that has them
+      local logits = type(out) == "table" and out.logits or out
+      return flare.cross_entropy(logits:reshape {-1, 512}, targets:reshape {-1})
+    end
+    local recorded, formula = {}, {}
+    local r = flare.record(function()
+      for _, p in ipairs(model:parameters()) do p.grad = nil end
+      loss(model(ids), ids):backward()
+    end)
+    for _, op in ipairs(r.operators) do
+      local key = op.kind .. (op.backward and " backward" or "")
+      recorded[key] = (recorded[key] or 0) + op.flops
+    end
+    local saved = 0
+    for _, layer in ipairs(layers) do
+      saved = saved + layer.saved
+      for _, pass in ipairs {"forward", "backward", "weights"} do
+        for _, cost in ipairs(layer[pass]) do
+          local key = cost.kind .. (pass == "forward" and "" or " backward")
+          formula[key] = (formula[key] or 0) + (cost.flops or 0)
+        end
+      end
+    end
+    assert.equal(recorded.product, formula.product)
+    assert.equal(recorded["product backward"], formula["product backward"])
+    -- the record counts half of all pairs, the layers half and the diagonal
+    assert.near(recorded.attention * 97 / 96, formula.attention, 1)
+    assert.near(recorded["attention backward"] * 97 / 96, formula["attention backward"], 1)
+
+    local f = flare.fits(model, {batch = 2, optimizer = false, loss = loss,
+      input = function(batch) return flare.ones(batch, 96, {dtype = "i64"}) end, probes = {1, 2}})
+    assert.near(1, saved / f.activations, 0.1)
+  end)
+end)

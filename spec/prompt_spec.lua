@@ -49,7 +49,7 @@ describe("the program", function()
     assert.truthy((flare "doctr"):find("did you mean the command doctor?", 1, true))
     assert.is_nil((flare "doctr.lua"):find("did you mean", 1, true))
     assert.match("there are: .*compare, .*peers", (flare "bench nothing"))
-    local names = "attach bench dap doctor eval help kernels launch serve simulate"
+    local names = "attach bench dap doctor eval help kernels launch record serve simulate"
     for name in names:gmatch "%S+" do
       assert.match("\n  " .. name .. " ", (flare "--help"))
     end

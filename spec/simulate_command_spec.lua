@@ -88,6 +88,48 @@ describe("flare simulate", function()
     assert.match("^flare simulate: .*bad.lua:1: ", (said(folder .. "/bad.lua")))
   end)
 
+  it("replays what flare record has written", function()
+    local folder = os.tmpname()
+    assert(os.remove(folder) and os.execute("mkdir " .. folder))
+    finally(function() os.execute("rm -rf " .. folder) end)
+    local file = assert(io.open(folder .. "/step.lua", "w"))
+    file:write [[
+      local flare = require "flare"
+      local x = flare.ones(64, 32)
+      assert(arg[1] == "--out" and ... == "--out")
+      local y = x:matmul(x:t()):gelu()]]
+    file:close()
+    local function record(words)
+      local text = tree.output(("'%s' record %s 2>&1; echo status=$?"):format(program, words))
+      return text:match "^(.*)status=(%d+)\n$"
+    end
+    local out = folder .. "/step.json"
+    local text, status = record(("--out %s --skip=1 %s/step.lua --out 3"):format(out, folder))
+    assert.equal("0", status, text)
+    assert.equal("2 operators in " .. out .. "\n", text)
+    local recording = assert(flare.dataflow.recording(out))
+    assert.equal("step.lua", recording.name)
+    assert.equal(2 * 64 * 64 * 32, recording.operators[1].flops)
+    assert.equal("gelu", recording.operators[2].name)
+    assert.match("^step.lua on NVIDIA A100 SXM 80 GB: .* for 2 operators", (said(out
+      .. " --machine a100")))
+    for words, message in pairs {
+      [folder .. "/step.lua"] = "--out FILE is missing",
+      ["--out x"] = "the script is missing",
+      ["--outt x"] = "unknown option --outt",
+      [("--out %s --skip 9 %s/step.lua --out"):format(out, folder)] =
+        "the script ran 3 operators; --skip 9 leaves none",
+      ["--out x " .. folder .. "/none.lua"] = "cannot open",
+      [("--out %s %s/step.lua"):format(out, folder)] = "assertion failed",
+    } do
+      text, status = record(words)
+      assert.equal("1", status)
+      assert.equal("flare record: ", text:sub(1, 14))
+      assert(text:find(message, 1, true), text)
+    end
+    assert.match("^usage: flare record ", (record "--help"))
+  end)
+
   it("says what is wrong, in a line", function()
     for words, message in pairs {
       ["gpip"] = "there is no flare.dataflow.schemes.gpip (did you mean 'gpipe'?)",
