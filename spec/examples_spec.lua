@@ -55,6 +55,7 @@ describe("examples", function()
     ["09_checkpoint"] = "the same bits:\ttrue",
     ["10_text_rnn"] = "sea sh",
     ["11_elementwise"] = "right:\ttrue.*squares:\ty = %-.*robust: \ty = 3%.0 x %+ 0%.5",
+    ["19_trainer"] = "epoch 10  loss 0%.%d+.*best accuracy 0%.[89]",
     ["14_data_parallel"] = "1 ranks, right: %d%d+ %%",
     ["15_zero"] = "1 ranks, loss below 0.01: true, 5508 of 5508",
     ["13_streams"] = "loss 0%.0000%d+, bias 0%.5",

@@ -145,6 +145,8 @@ describe("flare jupyter", function()
     assert.equal("error", reply.status) -- no JSON
     heard = select(2, execute(c, "print('\\xff')"))
     assert.equal("\u{FFFD}\n", heard[2][2].text)
+    heard = select(2, execute(c, ":!echo from the shell; echo 2 >&2"))
+    assert.equal("from the shell\n2\n", heard[2][2].text)
     reply = c:run("complete_request", {code = "flare.softm", cursor_pos = 11})
     assert.same({"softmax"}, reply.matches)
     assert.equal(6, reply.cursor_start)

@@ -51,6 +51,13 @@ function M.open(o)
   end
   print = show_line -- luacheck: ignore (of the library's files, which have globals of their own)
   rawset(_G, "print", show_line)
+  -- what a command of the shell writes is shown as well
+  function os.execute(command) -- luacheck: ignore
+    if command == nil then return true end
+    local pipe = assert(io.popen("exec 2>&1\n" .. command))
+    for text in function() return pipe:read(4096) end do o.emit("stdout", text) end
+    return pipe:close()
+  end
   chunks, commands = require "flare.repl.chunk", require "flare.repl.commands"
   names, run = require "flare.repl.names", require "flare.repl.run"
   value_help = require "flare.repl.value"
