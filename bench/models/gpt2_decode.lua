@@ -14,16 +14,14 @@ function Block:init(o)
   self.norm2 = nn.LayerNorm(o.width)
   self.up = nn.Linear(o.width, 4 * o.width)
   self.down = nn.Linear(4 * o.width, o.width)
-  self.keys = self:buffer(flare.zeros(1, o.heads, o.time, o.width // o.heads))
-  self.values = self:buffer(flare.zeros(1, o.heads, o.time, o.width // o.heads))
+  self.cache = self:buffer(flare.zeros(2, 1, o.heads, o.time, o.width // o.heads))
 end
 
 -- x (1, 1, width), position (1), mask (1, 1, 1, time)
 function Block:forward(x, position, mask)
   local heads = self.qkv(self.norm1(x)):view(1, 1, 3, self.heads, -1):permute(3, 1, 4, 2, 5)
-  self.keys:index_copy_(3, position, heads[2])
-  self.values:index_copy_(3, position, heads[3])
-  local y = flare.attention(heads[1], self.keys, self.values, {mask = mask})
+  self.cache:index_copy_(4, position, heads:narrow(1, 2, 2)) -- keys and values
+  local y = flare.attention(heads[1], self.cache[1], self.cache[2], {mask = mask})
   x = x + self.proj(y:transpose(2, 3):reshape(x.shape))
   return x + self.down(flare.gelu(self.up(self.norm2(x)), "tanh"))
 end

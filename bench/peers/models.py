@@ -596,14 +596,12 @@ class DecodeBlock(nn.Module):
         self.norm2 = nn.LayerNorm(d)
         self.up = nn.Linear(d, 4 * d)
         self.down = nn.Linear(4 * d, d)
-        self.register_buffer("keys", torch.zeros(1, o.heads, o.time, d // o.heads))
-        self.register_buffer("values", torch.zeros(1, o.heads, o.time, d // o.heads))
+        self.register_buffer("cache", torch.zeros(2, 1, o.heads, o.time, d // o.heads))
 
     def forward(self, x, position, mask):
-        q, k, v = self.qkv(self.norm1(x)).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        self.keys.index_copy_(2, position, k)
-        self.values.index_copy_(2, position, v)
-        y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask)
+        heads = self.qkv(self.norm1(x)).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        self.cache.index_copy_(3, position, heads[1:])  # keys and values
+        y = F.scaled_dot_product_attention(heads[0], self.cache[0], self.cache[1], attn_mask=mask)
         x = x + self.proj(y.transpose(1, 2).reshape(x.shape))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
