@@ -102,15 +102,15 @@ static fl_status run_few(const fl_launch *l, const flc_product *p,
   int columns = low ? 8 * r : QUANTIZED_THREADS / 32,
       scales = (columns * a->groups * 8 + 1023) / 1024 * 1024;
   int64_t blocks = fl_ceil_div(p->n, columns);
-  skinny_cut c = flc_skinny_cut(l, blocks, p->k, 8 * each,
-                                (SKINNY_SHARED - SCALES) / (r * 4096 + 1));
+  skinny_cut c = flc_skinny_cut(l, blocks, p->k, 8 * each, QUANTIZED_WARPS);
   flc_spec spec = low ? tensor_spec((int)p->dtype, (int)weight, halves, r)
                       : rows_spec((int)weight, flc_power(p->m, 8));
   flc_grid g = {.x = (unsigned)blocks,
                 .block = low ? (unsigned)c.warps * 32 : QUANTIZED_THREADS,
                 .shared = low ? (unsigned)(scales + c.warps * r * 4096) : 0,
-                .early = true};
+                .early = p->n * p->k / each * 16 >= SKINNY_EARLY};
   a->parts = (int)(p->k / a->groups / each);
+  a->by_group = flc_divisor_of(a->parts);
   if (flc_skinny_args(p, &a->s, &spec))
     return FLC_RUN(l, spec, g, *a);
   flc_product first = *p;

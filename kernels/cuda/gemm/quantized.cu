@@ -175,7 +175,8 @@ template <int D, int Q, int HALVES, int R> struct quantized_sums {
            uint32_t from, int unit, int chunk) {
     const gemm_args &g = a.s.g;
     const int lane = threadIdx.x & 31, all = (int)(g.k / EACH);
-    int group = unit / a.parts, left = a.parts - unit % a.parts;
+    int64_t group;
+    int left = a.parts - (int)fl_split(unit, a.by_group, &group);
     uint32_t f[4][HALVES][PAIRS], b[R][4];
 #pragma unroll
     for (int j = 0; j < 4; j++)
@@ -193,7 +194,7 @@ template <int D, int Q, int HALVES, int R> struct quantized_sums {
       if (--left > 0 && j < 3)
         continue;
       if (group < a.groups)
-        fold(a, table, group);
+        fold(a, table, (int)group);
       group++;
       left = a.parts;
     }
@@ -204,7 +205,7 @@ template <int D, int Q, int HALVES, int R> struct quantized_sums {
  * 16 bytes, of 32 or 16 numbers. Before the lines come the scales of the
  * block's columns, and what they are shifted by. */
 template <int D, int Q, int HALVES, int R, int RESULT>
-__global__ void __launch_bounds__(SKINNY_WARPS * 32)
+__global__ void __launch_bounds__(QUANTIZED_WARPS * 32, R * HALVES > 1 ? 2 : 3)
     tensor(const __grid_constant__ quantized_args a) {
   typedef quantized_sums<D, Q, HALVES, R> Sums;
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -220,6 +221,7 @@ __global__ void __launch_bounds__(SKINNY_WARPS * 32)
   const int scales = (LINES * a.groups * (int)sizeof(float2) + 1023) & ~1023;
   const uint32_t ring = fl_shared(shared) + scales + warp * (STAGES * BYTES);
   skinny_begin<LINES>(g, g.b, first, end * 2, end * 2);
+  const float bias = skinny_bias<D, LINES, float>(g, first);
   int64_t ahead = warp * 64;
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++, ahead += step) {
@@ -248,7 +250,7 @@ __global__ void __launch_bounds__(SKINNY_WARPS * 32)
     stage = stage + 1 == STAGES ? 0 : stage + 1;
     next = next + 1 == STAGES ? 0 : next + 1;
   }
-  skinny_join<D, HALVES, R, RESULT>(a.s, sum.c, shared + scales, first);
+  skinny_join<D, HALVES, R, RESULT>(a.s, sum.c, shared + scales, first, bias);
 }
 
 /* Floats, a warp for each column of the weight. A part is 16 bytes of it, of
@@ -260,9 +262,10 @@ __global__ void __launch_bounds__(QUANTIZED_THREADS)
          COLUMNS = QUANTIZED_THREADS / 32 };
   __shared__ float sums[COLUMNS * M * COLUMNS];
   const gemm_args &g = a.s.g;
-  fl_begin();
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   int64_t first = (int64_t)blockIdx.x * COLUMNS, col = first + warp;
+  fl_begin();
+  const float bias = skinny_bias<FL_F32, COLUMNS, float>(g, first);
   int parts = col < g.n ? (int)(g.k / EACH) : 0;
   const uint32_t *weight = (const uint32_t *)g.b + col * parts * 4;
   float sum[M] = {};
@@ -308,5 +311,5 @@ __global__ void __launch_bounds__(QUANTIZED_THREADS)
       sums[(warp * M + m) * COLUMNS + warp] = y;
   }
   __syncthreads();
-  skinny_finish<FL_F32, COLUMNS, RESULT>(a.s, sums, M, 0, first);
+  skinny_finish<FL_F32, COLUMNS, RESULT>(a.s, sums, M, 0, first, bias);
 }

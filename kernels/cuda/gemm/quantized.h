@@ -6,6 +6,7 @@
 #include "skinny.h"
 
 #define QUANTIZED_THREADS 128
+#define QUANTIZED_WARPS   8 /* of a block of `tensor`, at most */
 
 typedef struct quantized_args {
   skinny_args s;              /* of the product; B is the weight, (n, k) */
@@ -15,7 +16,7 @@ typedef struct quantized_args {
   int groups, parts; /* of a row, and 16 bytes of a group */
   float center;
   flc_divisor by_row;   /* dequantize: vectors of a row */
-  flc_divisor by_group; /* and of a group */
+  flc_divisor by_group; /* and of a group; else parts of a group */
 } quantized_args;
 
 #endif

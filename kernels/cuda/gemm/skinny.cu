@@ -22,6 +22,7 @@ __global__ void __launch_bounds__(SKINNY_WARPS * 32)
                  *w = (const uint16_t *)g.b + bm + first * g.bn;
   const uint32_t ring = fl_shared(shared) + warp * (STAGES * LINES * 128);
   skinny_begin<R * 8>(g, (const uint16_t *)g.b + bm, first, g.bn * 2, g.k * 2);
+  const float bias = skinny_bias<D, R * 8, float>(g, first);
   float c[R][4] = {};
   int64_t ahead = warp * STEP;
 #pragma unroll
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(SKINNY_WARPS * 32)
     stage = stage + 1 == STAGES ? 0 : stage + 1;
     next = next + 1 == STAGES ? 0 : next + 1;
   }
-  skinny_join<D, HALVES, R, RESULT>(a, c, shared, first);
+  skinny_join<D, HALVES, R, RESULT>(a, c, shared, first, bias);
 }
 
 /* --- f32 and f64 --- */
@@ -85,6 +86,7 @@ __global__ void __launch_bounds__(SKINNY_WARPS * 32)
   const S *x = (const S *)g.a + am, *w = (const S *)g.b + bm;
   vec *ring = (vec *)shared + threadIdx.x;
   skinny_begin<R>(g, w, first, g.bn * sizeof(S), g.k * sizeof(S));
+  const S bias = skinny_bias<D, R, S>(g, first);
   int64_t col[R];
 #pragma unroll
   for (int r = 0; r < R; r++)
@@ -138,5 +140,5 @@ __global__ void __launch_bounds__(SKINNY_WARPS * 32)
         sums[(warp * M + m) * R + r] = s;
     }
   __syncthreads();
-  skinny_finish<D, R, RESULT>(a, sums, M, blockIdx.y, first);
+  skinny_finish<D, R, RESULT>(a, sums, M, blockIdx.y, first, bias);
 }

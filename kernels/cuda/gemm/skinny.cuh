@@ -50,11 +50,23 @@ template <int RESULT, class V> void skinny_express(const expr_args &a, V v, int6
 #endif
 }
 
+/* The bias of the first element that this thread finishes: it is read before the
+ * sums are there, since it lies in no cache. */
+template <int D, int COLS, class W>
+W skinny_bias(const gemm_args &g, int64_t first) {
+  const int row = threadIdx.x / COLS;
+  const int64_t col = first + threadIdx.x % COLS;
+  W v[1] = {0};
+  if (g.bias && row < g.m && col < g.n)
+    add_bias<D>(g, v, row, col);
+  return v[0];
+}
+
 /* Sums of `parts` warps, (parts, rows, COLS) in shared memory, as elements of C
  * from column `first` of matrix `matrix` on. */
 template <int D, int COLS, int RESULT, class W>
 void skinny_finish(const skinny_args &a, const W *sums, int rows, int64_t matrix,
-                   int64_t first) {
+                   int64_t first, W bias) {
   const gemm_args &g = a.g;
   int parts = blockDim.x / 32;
   for (int i = threadIdx.x; i < (int)g.m * COLS; i += blockDim.x) {
@@ -65,7 +77,9 @@ void skinny_finish(const skinny_args &a, const W *sums, int rows, int64_t matrix
     W v[1] = {0};
     for (int part = 0; part < parts; part++)
       v[0] += sums[part * rows * COLS + i];
-    if (g.bias)
+    if (i == threadIdx.x)
+      v[0] += bias;
+    else if (g.bias)
       add_bias<D>(g, v, row, col);
     if constexpr (RESULT < 0)
       finish<D, 1>(g, v, at);
@@ -85,7 +99,7 @@ void skinny_finish(const skinny_args &a, const W *sums, int rows, int64_t matrix
  * been used for copies. */
 template <int D, int HALVES, int R, int RESULT>
 void skinny_join(const skinny_args &a, const float (&c)[R][4], void *shared,
-                 int64_t first) {
+                 int64_t first, float bias) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   float *sums = (float *)shared, *mine =
       sums + (warp * HALVES * 8 + lane / 4) * (R * 8) + lane % 4 * 2;
@@ -98,7 +112,7 @@ void skinny_join(const skinny_args &a, const float (&c)[R][4], void *shared,
       fl_write(mine + h * 8 * (R * 8) + r * 8,
                fl_vec<float, 2>{c[r][2 * h], c[r][2 * h + 1]});
   __syncthreads();
-  skinny_finish<D, R * 8, RESULT>(a, sums, HALVES * 8, blockIdx.y, first);
+  skinny_finish<D, R * 8, RESULT>(a, sums, HALVES * 8, blockIdx.y, first, bias);
 }
 
 /* --- copies --- */
