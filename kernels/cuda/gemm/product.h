@@ -87,6 +87,8 @@ void flc_product_fill(const flc_product *p, gemm_args *a);
 /* Whether few rows or columns make it a matter of reading the other operand
  * (skinny.c), and running it so. */
 bool flc_product_skinny(const flc_product *p);
+/* Whether that is known to be faster than the library. */
+bool flc_product_surely_skinny(const fl_launch *l, const flc_product *p);
 fl_status flc_product_run_skinny(const fl_launch *l, const flc_product *p);
 /* The arguments of a kernel that is finished by skinny.cuh; the specialisation
  * gets its last number, and the text of what is behind the product. False: that

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define EARLY ((int64_t)6 << 20) /* bytes */
+#define KNOWN ((int64_t)10 << 20) /* bytes of f32 */
 
 /* Lines of `k` elements, `apart` from each other, in whole aligned chunks. */
 static bool skinny_lines(const flc_product *p, const void *data, int64_t rows,
@@ -54,6 +54,17 @@ bool flc_product_skinny(const flc_product *from) {
 static int skinny_wide(fl_dtype d) {
   return d == FL_F64 ? 2 : 4;
 }
+/* As measured on an H200, beside cuBLASLt: 16-bit floats as long as all blocks
+ * run at once, f32 up to some size. */
+bool flc_product_surely_skinny(const fl_launch *l, const flc_product *from) {
+  flc_product p = skinny_turned(from);
+  if (!flc_product_skinny(from) || p.dims || p.m > 8)
+    return false;
+  return fl_dtype_is_low(p.dtype)
+             ? fl_ceil_div(p.n, 8) < 4 * (int64_t)flc_chip_of(l)->processors
+             : p.dtype == FL_F32 && p.n * p.k * 4 <= KNOWN;
+}
+
 /* Without what is behind the product. */
 static flc_spec tensor_spec(int dtype, int halves, int r, int stages) {
   return FLC_SPEC("skinny", "tensor", dtype, halves, r, stages);
@@ -72,23 +83,18 @@ skinny_cut flc_skinny_cut(const fl_launch *l, int64_t blocks, int64_t k,
   return (skinny_cut){(int)fl_ceil_div(chunks, turns), (int)turns};
 }
 
-/* Asking for B while the kernel before ends pays if there is much of it. */
-static bool skinny_early(const flc_product *p) {
-  return p->n * p->k * (int64_t)fl_dtype_size(p->dtype) >= EARLY;
-}
-
 typedef struct skinny_way {
   flc_spec spec;
   flc_grid grid;
 } skinny_way;
 
 static flc_grid skinny_grid(const flc_product *p, int columns, int warps,
-                            int shared) {
+                            int shared, bool early) {
   return (flc_grid){.x = (unsigned)fl_ceil_div(p->n, columns),
                     .y = (unsigned)flc_product_batch(p),
                     .block = (unsigned)warps * 32,
                     .shared = (unsigned)(warps * shared),
-                    .early = skinny_early(p)};
+                    .early = early};
 }
 
 static skinny_way skinny_tensor(const fl_launch *l, const flc_product *p) {
@@ -102,7 +108,8 @@ static skinny_way skinny_tensor(const fl_launch *l, const flc_product *p) {
                                 SKINNY_SHARED / (4 * line));
   int stages = c.turns <= 2 && r < 4 ? 2 : 4;
   return (skinny_way){tensor_spec((int)p->dtype, halves, r, stages),
-                      skinny_grid(p, 8 * r, c.warps, stages * line)};
+                      skinny_grid(p, 8 * r, c.warps, stages * line,
+                                  p->n * p->k * 2 >= SKINNY_EARLY)};
 }
 
 static skinny_way skinny_plain(const fl_launch *l, const flc_product *p) {
@@ -113,7 +120,7 @@ static skinny_way skinny_plain(const fl_launch *l, const flc_product *p) {
                                 32 * 16 / (int64_t)fl_dtype_size(p->dtype),
                                 SKINNY_SHARED / (4 * r * 512));
   return (skinny_way){plain_spec((int)p->dtype, m, r),
-                      skinny_grid(p, r, c.warps, 4 * r * 512)};
+                      skinny_grid(p, r, c.warps, 4 * r * 512, false)};
 }
 
 bool flc_skinny_args(const flc_product *p, skinny_args *a, flc_spec *spec) {

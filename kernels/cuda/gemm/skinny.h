@@ -7,6 +7,7 @@
 
 #define SKINNY_WARPS  16         /* of a block, at most */
 #define SKINNY_SHARED (96 << 10) /* bytes of it, as every chip has them */
+#define SKINNY_EARLY  (6 << 20)  /* bytes of B that are worth asking ahead */
 #define SKINNY_AHEAD  16384 /* bytes of a column that are asked for early */
 
 /* A has up to 16 rows of 16-bit floats, or up to 8 of f32 and f64; rows of A

@@ -19,9 +19,6 @@
 #define OWN        1000               /* as a choice: our own kernels */
 /* Multiply-adds below which our own kernels do it without asking. */
 #define SMALL ((double)(1 << 21))
-/* Bytes that all blocks together read at once: up to there, skinny.c does
- * products without asking. */
-#define WAVE ((int64_t)16 << 20)
 
 /* --- the library --- */
 
@@ -463,18 +460,22 @@ static fl_status decide(call *c, flc_tuned *place, bool own) {
                     by->results[best].workspaceSize);
 }
 
+/* All kernels that a measurement may run. */
+static fl_status multiply_probe(const fl_launch *l, const flc_product *p) {
+  fl_status s = flc_product_skinny(p) ? flc_product_run_skinny(l, p) : FL_OK;
+  return s ? s : flc_product_first(l, p);
+}
+
 fl_status flc_multiply(const fl_launch *l, flc_product *p) {
   int by = flc_setting_of(FLC_MATMUL);
   double work =
       (double)p->m * (double)p->n * (double)p->k * (double)flc_product_batch(p);
   call c = {.l = l, .p = p};
   int64_t key[FLC_KEY];
-  bool skinny = by != FLC_LIBRARY && p->dims == 0 && flc_product_skinny(p) &&
-                p->n * p->k * (int64_t)fl_dtype_size(p->dtype) <= WAVE;
-  if (work == 0 || skinny)
+  if (work == 0 || (by != FLC_LIBRARY && flc_product_surely_skinny(l, p)))
     return flc_product_own(l, p);
   if (l->probe)
-    return flc_product_first(l, p);
+    return multiply_probe(l, p);
   fl_status s = flc_product_align(l, p);
   if (s)
     return s;
