@@ -320,3 +320,66 @@ link 400: rounds of 9 suffices for useful of 0.9]], tostring(s))
       "axis 1 must be {name, {value, ...}}", nil, true)
   end)
 end)
+
+describe("wrong arguments", function()
+  it("are named at the caller's line", function()
+    local m = {peak = {f32 = 1}, memory = {bytes = 1, rate = 1}}
+    local function with(key, value)
+      local given = {[key] = value}
+      for k, v in pairs(m) do given[k] = given[k] or v end
+      return function() dataflow.machine(given) end
+    end
+    local one = {name = "a", seconds = 1}
+    local function recording() return dataflow.recording {operators = {}} end
+    for message, f in pairs {
+      ["simulate: a machine is expected"] = function() flare.simulate {tasks = {one}} end,
+      ["a table {tasks = {...}} is expected, got number"] = function() flare.simulate(3, m) end,
+      ["a task is a table with a name, got number"] = function()
+        flare.simulate({tasks = {3}}, m)
+      end,
+      ["holds must be a list of {name, bytes = number}, got number"] = function()
+        flare.simulate({tasks = {{name = "a", seconds = 1, holds = 3}}}, m)
+      end,
+      ["resident must be a list of {name, bytes = number}, got number"] = function()
+        flare.simulate({resident = 3, tasks = {one}}, m)
+      end,
+      ["unknown option 'device' (did you mean 'devices'?)"] = function()
+        flare.simulate({device = 2, tasks = {one}}, m)
+      end,
+      ["machine: links must be a table, got number"] = with("links", 3),
+      ["machine: efficiency must be a table, got number"] = with("efficiency", 3),
+      ["machine: node must be an integer of at least 1, got 1.5"] = with("node", 1.5),
+      ["links.host.rate (bytes per second) must be a number above 0"] = with("links",
+        {host = {rate = "x"}}),
+      ["dataflow.machine: change must be a table, got number"] = function()
+        dataflow.machine("h100", 3)
+      end,
+      ["a name such as \"h100\" or a table is expected, got nil"] = function()
+        dataflow.machine()
+      end,
+      ["'lnk' is no figure of a machine (did you mean 'link'?)"] = function()
+        dataflow.sweep({tasks = {one}}, m, {{"lnk", {1}}})
+      end,
+      ["replay: changes must be a table such as {bandwidth = 5000}, got number"] = function()
+        recording():replay("h100", 3)
+      end,
+      ["replay: on_chip must be a list of operators' names, got number"] = function()
+        recording():replay("h100", {on_chip = 3})
+      end,
+      ["operators[1] must be a table, got number"] = function()
+        dataflow.recording {operators = {3}}
+      end,
+      ["fits: input must be a list of sizes or a function, got number"] = function()
+        flare.fits(flare.nn.Linear(2, 2), {input = 3})
+      end,
+      ["fits: probes must be two batches such as {2, 4}, got number"] = function()
+        flare.fits(flare.nn.Linear(2, 2), {input = {2}, probes = 3})
+      end,
+    } do
+      local ok, said = pcall(f)
+      assert.is_false(ok, message)
+      assert.match("dataflow_spec.lua:%d+: ", said)
+      assert(said:find(message, 1, true), said)
+    end
+  end)
+end)

@@ -293,9 +293,16 @@ function M.fits(model, opts)
   local o = options.check("fits", opts, {input = options.none, batch = 1, device = options.none,
     loss = options.none, optimizer = options.none, train = true, probes = options.none})
   options.count("fits", "batch", o.batch)
+  if o.loss ~= nil then options.callable("fits: loss", o.loss) end
   o.loss = o.loss or default_loss
   if o.optimizer == nil then o.optimizer = "AdamW" end
+  if o.optimizer and type(o.optimizer) ~= "string" then
+    options.callable("fits: optimizer", o.optimizer)
+  end
   if o.probes then
+    if type(o.probes) ~= "table" then
+      fail("fits: probes must be two batches such as {2, 4}, got %s", options.kind(o.probes))
+    end
     for k = 1, 2 do options.count("fits", ("probes[%d]"):format(k), o.probes[k]) end
     if o.probes[1] >= o.probes[2] then
       fail("fits: probes must rise, got %d and %d", o.probes[1], o.probes[2])
@@ -304,6 +311,8 @@ function M.fits(model, opts)
   if o.input == nil then
     fail("fits: input is missing: sizes behind the batch such as {3, 224, 224}, or a "
       .. "function(batch) that returns the inputs")
+  elseif type(o.input) ~= "table" and type(o.input) ~= "function" then
+    fail("fits: input must be a list of sizes or a function, got %s", options.kind(o.input))
   end
   return Fits(model, o)
 end

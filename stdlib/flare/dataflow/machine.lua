@@ -25,9 +25,15 @@ local function positive(where, name, value)
   return value
 end
 
+-- A table or nothing.
+local function optional(where, name, value)
+  if value == nil or type(value) == "table" then return value or {} end
+  fail("%s: %s must be a table, got %s", where, name, options.kind(value))
+end
+
 local function check_links(name, links)
   local out = {}
-  for key, link in pairs(links or {}) do
+  for key, link in pairs(optional(name, "links", links)) do
     local l = options.check(name .. ".links." .. key, link, {rate = options.none, latency = 0,
       shared = false, exclusive = false, duplex = true})
     positive(name, ("links.%s.rate (bytes per second)"):format(key), l.rate)
@@ -57,7 +63,8 @@ function Machine:init(given)
   self.latency = o.latency
   self.matrix = 1 -- a factor of the peak of matrix units
   self.efficiency = {}
-  for kind, share in pairs(o.efficiency or {}) do
+  if o.node ~= nil then options.count(o.name, "node", o.node) end
+  for kind, share in pairs(optional(o.name, "efficiency", o.efficiency)) do
     self.efficiency[kind] = positive(o.name, "efficiency." .. kind, share)
   end
 end
@@ -179,10 +186,12 @@ function M.machine(given, change)
         near and (" (did you mean '%s'?)"):format(near) or "", table.concat(known, ", "))
     end
     m = Machine(require("flare.dataflow.machines." .. lower:gsub("-", "_")))
+  elseif given == nil then
+    fail("dataflow.machine: a name such as \"h100\" or a table is expected, got nil")
   else
     m = Machine(given)
   end
-  return change and next(change) and m:with(change) or m
+  return next(optional("dataflow.machine", "change", change)) and m:with(change) or m
 end
 
 return M

@@ -30,6 +30,10 @@ function M.schedule(o)
   end
   rest.name = nil
   local s = Schedule(o.name or "schedule", rest)
+  if o.resident ~= nil and type(o.resident) ~= "table" then
+    fail("dataflow.schedule: resident must be a list of {name, bytes = number}, got %s",
+      options.kind(o.resident))
+  end
   for _, buffer in ipairs(o.resident or {}) do s:resident(buffer) end
   for _, task in ipairs(o.tasks) do s:add(task) end
   return s:check()

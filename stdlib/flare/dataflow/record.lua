@@ -38,6 +38,9 @@ function Recording:init(given)
     fail("dataflow.recording: a table {operators = {...}} is expected, got %s", options.kind(given))
   end
   for k, x in ipairs(given.operators) do
+    if type(x) ~= "table" then
+      fail("dataflow.recording: operators[%d] must be a table, got %s", k, options.kind(x))
+    end
     for field in pairs(text_fields) do
       if type(x[field]) ~= "string" then
         fail("dataflow.recording: operators[%d].%s must be a string, got %s", k, field,

@@ -1,5 +1,6 @@
 --- A recorded step on a described machine: the time of each operator and what bounds it.
 local class = require "flare.class"
+local fail = require "flare.fail"
 local machines = require "flare.dataflow.machine"
 local options = require "flare.options"
 local units = require "flare.explain.units"
@@ -41,14 +42,20 @@ end
 -- See Recording:replay.
 function Replay:init(recording, given, opts)
   local change, dtype, on_chip = {}, nil, {}
+  if opts ~= nil and type(opts) ~= "table" then
+    fail("replay: changes must be a table such as {bandwidth = 5000}, got %s", options.kind(opts))
+  end
   for key, value in pairs(opts or {}) do
     if key == "dtype" then
       dtype = value
       if not sizes[value] then
-        require("flare.fail")("replay: unknown dtype '%s'%s", tostring(value),
+        fail("replay: unknown dtype '%s'%s", tostring(value),
           options.hint(tostring(value), sizes))
       end
     elseif key == "on_chip" then
+      if type(value) ~= "table" then
+        fail("replay: on_chip must be a list of operators' names, got %s", options.kind(value))
+      end
       for _, name in ipairs(value) do on_chip[name] = true end
     else
       change[key] = value

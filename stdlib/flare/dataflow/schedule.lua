@@ -137,6 +137,9 @@ function Schedule:add(task)
     device = device_of(self, task, "device", task.device or 1), costs = costs_of(task),
     transfer = task.transfer, again = task.again or false, needs = names(task, "needs", task.needs),
     uses = names(task, "uses", task.uses), frees = names(task, "frees", task.frees), holds = {}}
+  if task.holds ~= nil and type(task.holds) ~= "table" then
+    wrong(task, "holds must be a list of {name, bytes = number}, got %s", options.kind(task.holds))
+  end
   for k, b in ipairs(task.holds or {}) do
     t.holds[k] = buffer_of(task, b, t.device, k)
     device_of(self, task, "the device of a buffer", t.holds[k].device)
@@ -166,6 +169,10 @@ end
 -- @param b {name, bytes =, device = 1, place = "device"}
 function Schedule:resident(b)
   local who = {name = "(resident)"}
+  if type(b) ~= "table" then
+    fail("dataflow: a resident buffer is {name, bytes =, device =, place =}, got %s",
+      options.kind(b))
+  end
   local buffer = buffer_of(who, b, device_of(self, who, "device", b.device or 1), 1)
   self.residents[#self.residents + 1] = buffer
   self.checked = false

@@ -9,6 +9,9 @@ local Sweep = class "Sweep"
 
 local STEPS = 12 -- halvings in the search for the least figure
 
+local figures = {link = true, peer = true, net = true, memory = true, host = true, bandwidth = true,
+                 latency = true, compute = true, matrix = true}
+
 local goals = {useful = true, utilisation = true, tokens_per_second = true}
 
 local function check_axes(axes)
@@ -26,6 +29,17 @@ local function check_axes(axes)
         fail("dataflow.sweep: values of axis '%s' must be numbers, got %s", axis[1],
           options.kind(value))
       end
+    end
+  end
+end
+
+-- A schedule that is given is the same for all values, so only figures of the machine are ranges.
+local function check_figures(self)
+  if type(self.make) == "function" then return end
+  for _, axis in ipairs(self.axes) do
+    if not self.of_machine(axis[1]) then
+      fail("dataflow.sweep: '%s' is no figure of a machine%s; for an option of a scheme, pass a "
+        .. "function that makes the schedule", axis[1], options.hint(axis[1], figures))
     end
   end
 end
@@ -71,9 +85,8 @@ end
 function Sweep:init(make, machine, axes, o)
   self.make, self.machine, self.axes = make, machine, axes
   self.goal, self.want, self.rows = o.goal, o.want, {}
-  local figures = {link = true, peer = true, net = true, memory = true, host = true,
-                   bandwidth = true, latency = true, compute = true, matrix = true}
   self.of_machine = function(name) return figures[name] or false end
+  check_figures(self)
   local second = axes[2] or {nil, {false}}
   for i, value in ipairs(axes[1][2]) do
     self.rows[i] = {}
