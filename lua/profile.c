@@ -8,11 +8,12 @@ typedef struct rows {
   fl_profile_row row[];
 } rows;
 
-/* profile_start(most, ranges, peaks) */
+/* profile_start(most, ranges, peaks, meta) */
 static int profile_start(lua_State *L) {
   fl_lua *st = fll_enter(L);
   unsigned flags = (lua_toboolean(L, 2) ? FL_PROFILE_RANGES : 0u) |
-                   (lua_toboolean(L, 3) ? FL_PROFILE_PEAKS : 0u);
+                   (lua_toboolean(L, 3) ? FL_PROFILE_PEAKS : 0u) |
+                   (lua_toboolean(L, 4) ? FL_PROFILE_META : 0u);
   fll_check(L, st,
             fl_profile_start(st->rt, (size_t)luaL_optinteger(L, 1, 0), flags));
   return 0;

@@ -50,7 +50,9 @@ typedef struct fl_profile_row {
 } fl_profile_row;
 enum {                        /* what it does, too */
        FL_PROFILE_RANGES = 1, /* show launches to the device's own tools */
-       FL_PROFILE_PEAKS = 2   /* the peak of memory of each row */
+       FL_PROFILE_PEAKS = 2,  /* the peak of memory of each row */
+       FL_PROFILE_META = 4    /* a row for each call in meta mode, too: its
+                                 flops and bytes, on no device's account */
 };
 /* Starts it: a row for each launch and each transfer until fl_profile_stop, at
  * most `most` (0: no limit). flags: of the enum. EARG: it is running;

@@ -1,7 +1,6 @@
 /* The dispatcher, the path of every operation: modes -> check -> infer ->
- * allocate -> kernel -> tape node. Views and composed operators branch off
- * early; in-place calls of structured operators run out of place and are then
- * assigned. */
+ * allocate -> kernel -> tape node. Views and composed operators leave early;
+ * in-place calls of structured operators run out of place, then assign. */
 #include "../memory/stream.h"
 #include "../ops/number.h"
 #include "../ops/types.h"
@@ -22,8 +21,7 @@ typedef struct work {
   const fl_operand *in;
   const fl_meta **metas;
   fl_device device;
-  bool device_known;
-  bool any_dtype;  /* inputs are not checked for theirs */
+  bool device_known, any_dtype; /* inputs are not checked for theirs */
   fl_dtype common; /* of elementwise inputs: what numbers are converted to */
   uint32_t saves;
   fl_meta out[FL_MAX_OUT];
@@ -314,12 +312,14 @@ fl_status fli_send(fl_runtime *rt, fl_device d, fl_kernel kernel,
 
 static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
   fli_infer f = facts(w, (fl_attrs *)(uintptr_t)w->attrs);
-  fli_profiled what = {.op = l->op, .site = w->c->site, .device = w->device};
-  what.dtype = l->n_in ? l->in[0].dtype : FL_NODTYPE;
+  fli_profiled what = {.op = w->op->info.name, .site = w->c->site};
+  fl_stream *stream = l ? l->stream : NULL; /* without l: in meta mode */
+  what.device = l ? w->device : 0;
+  what.dtype = w->n_in && w->metas[0] ? w->metas[0]->dtype : FL_NODTYPE;
   w->op->cost(&f, &what.flops, &what.bytes);
-  size_t row = fli_profile_begin(w->rt, &what, l->stream);
-  fl_status s = fli_send(w->rt, w->device, kernel, l);
-  fli_profile_end(w->rt, row, l->stream);
+  size_t row = fli_profile_begin(w->rt, &what, stream);
+  fl_status s = l ? fli_send(w->rt, w->device, kernel, l) : FL_OK;
+  fli_profile_end(w->rt, row, stream);
   return s;
 }
 
@@ -440,7 +440,9 @@ static fl_status run_fresh(work *w) {
   if (w->op->writes)
     FLI_TRY(fli_writes_check(w->rt, w->op, w->attrs, w->n_in, w->in));
   FLI_TRY(call_allocate(w, out));
-  fl_status s = w->rt->meta ? FL_OK : call_launch(w, out);
+  fl_status s = !w->rt->meta              ? call_launch(w, out)
+                : fli_profile_meta(w->rt) ? send_timed(w, NULL, NULL)
+                                          : FL_OK;
   if (s == FL_OK && w->rt->anomaly)
     s = fli_anomaly(w->rt, w->c, w->n_out, out);
   if (s == FL_OK && records(w))
@@ -533,8 +535,7 @@ static fl_status run_over(work *w, const fl_operand *given) {
   return s;
 }
 
-/* Everything else: out of place, then assigned. What the tape saves of the old
- * values is a copy. */
+/* Everything else: out of place, then assigned; the tape saves a copy. */
 static fl_status run_then_assign(work *w) {
   const fl_call *c = w->c;
   fl_tensor *results[FL_MAX_OUT], *t = c->in[0].tensor, *old = NULL;
@@ -663,8 +664,7 @@ static void fill_rng(work *w, fl_operand *in) {
   }
 }
 
-/* Moves the generator on: one counter gives four 32-bit numbers, or two of 64
- * bits. */
+/* Moves the generator on: a counter gives 4 numbers of 32 bits, 2 of 64. */
 static void advance_rng(work *w) {
   fl_generator *g = w->c->generator ? w->c->generator : &w->rt->generator;
   int64_t n =

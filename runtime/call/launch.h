@@ -28,6 +28,8 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
 void fli_profile_call(fl_runtime *rt, const char *op);
 void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
 fli_note fli_profile_note(fl_runtime *rt);
+/* Whether calls in meta mode are rows, too. */
+bool fli_profile_meta(const fl_runtime *rt);
 
 /* On the backend; a failure that the device has reported since comes first. */
 fl_status fli_send(fl_runtime *rt, fl_device d, fl_kernel kernel,

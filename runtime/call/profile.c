@@ -35,6 +35,7 @@ struct fli_profile {
   double start;
   fl_backend *ranges; /* the one that shows them, or NULL */
   bool by_row;        /* the peak of memory of each row */
+  bool meta;          /* rows of calls in meta mode */
   behind behind[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
   peak peaks[FLI_MAX_BACKENDS][FLI_MAX_DEVICES];
 };
@@ -132,9 +133,14 @@ fl_status fl_profile_start(fl_runtime *rt, size_t most, unsigned flags) {
   }
   rt->profile = rt->profiled = p;
   p->by_row = flags & FL_PROFILE_PEAKS;
+  p->meta = flags & FL_PROFILE_META;
   if (p->by_row)
     keep_peaks(rt, p, true);
   return FL_OK;
+}
+
+bool fli_profile_meta(const fl_runtime *rt) {
+  return rt->profile && rt->profile->meta;
 }
 
 /* --- modules --- */

@@ -200,6 +200,22 @@ Sequential(
     assert.match("1%s+Linear%s+%(32, 256%)%s+200,960", text)
     assert.match("203,530 parameters", text)
     assert.is_nil(rawget(model[1], "_hooks"))
+    -- 2 FLOPs for each product of a weight and an element: 2 * 32 * 784 * 256
+    assert.match("1%s+Linear%s+%(32, 256%)%s+200,960%s+32.0 KB%s+12.8 MFLOP\n", text)
+    assert.match("2%s+ReLU%s+%(32, 256%)%s+0%s+32.0 KB%s+8.2 KFLOP\n", text)
+    assert.match("a forward pass: 13.0 MFLOP, 65.2 KB of results$", text)
+  end)
+
+  it("counts in a summary what its convolutions and its own forward do", function()
+    local Net = flare.class("SummaryNet", nn.Module)
+    function Net:init()
+      self.conv = nn.Conv2d(3, 8, 3, {padding = 1, bias = false})
+    end
+    function Net:forward(x) return self.conv(x) + self.conv(x):tanh() end
+    local text = Net():summary({2, 3, 16, 16})
+    -- the products of one call: 2 * 9 * 3 for each of 2 * 8 * 16 * 16 elements
+    local _, calls = text:gsub("conv%s+Conv2d%s+%(2, 8, 16, 16%)%s+216%s+16.0 KB%s+221.2 KFLOP", "")
+    assert.equal(2, calls)
   end)
 
   it("knows a newcomer's slips", function()

@@ -264,14 +264,15 @@ end
 local profile = {}
 
 --- Starts a profile. Only one profile runs at a time.
--- @param opts {most = 1000000, nvtx = false, peaks = false}: the number of launches to keep;
--- whether to emit NVTX ranges for NVIDIA's tools, as FLARE_NVTX=1 does; whether rows have `peak`,
--- the most live bytes while it was launched
+-- @param opts {most = 1000000, nvtx = false, peaks = false, meta = false}: the number of launches
+-- to keep; whether to emit NVTX ranges for NVIDIA's tools, as FLARE_NVTX=1 does; whether rows have
+-- `peak`, the most live bytes while it was launched; whether calls in meta mode are rows, too,
+-- which have FLOPs and bytes but no time
 -- @return a function that ends the profile and returns the report
 function profile.start(opts)
-  local o = options.check("profile.start", opts, {most = 1000000, peaks = false,
+  local o = options.check("profile.start", opts, {most = 1000000, peaks = false, meta = false,
                                                   nvtx = os.getenv "FLARE_NVTX" == "1"})
-  core.profile_start(o.most, o.nvtx, o.peaks)
+  core.profile_start(o.most, o.nvtx, o.peaks, o.meta)
   require("flare.nn.module").watch(watcher())
   local began = core.clock()
   return function()

@@ -253,7 +253,8 @@ function Module:__tostring()
   return require("flare.nn.show").tree(self)
 end
 
---- A table of layers, output shapes and parameter counts; nothing is computed.
+--- A table of layers, the shapes and bytes of their outputs, parameter counts, and FLOPs; nothing
+-- is computed.
 -- @param ... shapes of the inputs, e.g. model:summary({32, 784}), or tensors
 function Module:summary(...)
   return require("flare.nn.show").summary(self, ...)
