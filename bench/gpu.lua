@@ -2,12 +2,13 @@
 -- the other and writes a table of each set, with what it was measured on.
 local usage = [[
 usage: flare bench gpu [--python PATH] [--out FILE] [--rounds N] [SET ...]
-SET: targets, rows, index, products, conv, attention, masks, linalg (all of them if none is named).
+SET: targets, rows, index, products, moe, conv, attention, masks, linalg (all if none is named).
 FILE: - for none. Both sides are run N times (1) in turns, and the best of each counts.
 It needs an NVIDIA GPU, and PyTorch for CUDA under PATH (python3).
 ]]
 local options, sets, i = {python = "python3", out = "-", rounds = "1"}, {}, 1
-local all = {"targets", "rows", "index", "products", "conv", "attention", "masks", "linalg"}
+local all = {"targets", "rows", "index", "products", "moe", "conv", "attention", "masks",
+  "linalg"}
 local known = {}
 for _, name in ipairs(all) do known[name] = true end
 while arg[i] do

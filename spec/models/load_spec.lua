@@ -65,6 +65,43 @@ describe("models.load", function()
     assert.truthy(body(ids):eq(whole.model(ids)):all():item())
   end)
 
+  it("reads experts one by one and in one tensor", function()
+    for _, name in ipairs{"mixtral", "qwen2_moe", "qwen3_moe"} do
+      local about = support.about(name)
+      local single = support.load(name)
+      local fused, parts = {}, {}
+      for key, tensor in pairs(support.weights(about)) do
+        local layer, e, which = key:match "^(.*)%.experts%.(%d+)%.(%w+)"
+        local router = key:match "^(.*)%.block_sparse_moe%.gate%.weight$"
+        if layer then
+          layer = layer:gsub("block_sparse_moe", "mlp")
+          parts[layer] = parts[layer] or {w1 = {}, w2 = {}, w3 = {}}
+          which = ({gate_proj = "w1", down_proj = "w2", up_proj = "w3", gate = "w1", down = "w2",
+                    up = "w3"})[which] or which
+          parts[layer][which][e + 1] = tensor
+        elseif router then
+          fused[router .. ".mlp.gate.weight"] = tensor
+        else
+          fused[key] = tensor
+        end
+      end
+      for layer, list in pairs(parts) do
+        fused[layer .. ".experts.gate_up_proj"] =
+          flare.cat({flare.stack(list.w1), flare.stack(list.w3)}, 2)
+        fused[layer .. ".experts.down_proj"] = flare.stack(list.w2)
+      end
+      path = support.folder(about, true)
+      assert(safetensors.save(path .. "/model.safetensors", fused))
+      local ids = support.ids(97)
+      assert.truthy(assert(models.load(path))(ids):eq(single(ids)):all():item(), name)
+      assert.truthy(models.load(path, {dtype = "bf16"}):dtype() == "bf16")
+      fused[next(parts) .. ".experts.gate_up_proj"] = flare.zeros(4, 3, 32)
+      assert(safetensors.save(path .. "/model.safetensors", fused))
+      refused("gate_up_proj is %(4, 3, 32%), config.json needs %(4, %d+, 32%)", path)
+      support.remove(path)
+    end
+  end)
+
   it("gives a model with the stored dtype, or the one that is asked for", function()
     folder(function(w) for name, t in pairs(w) do w[name] = t:to "bf16" end end)
     assert.equal("bf16", models.load(path):dtype())

@@ -23,9 +23,12 @@ return llama.family{
     return {windows = windows}
   end,
   tensors = {
-    {"mlp%.gate_proj$", "block_sparse_moe.experts.#.w1.weight", "stack"},
-    {"mlp%.up_proj$", "block_sparse_moe.experts.#.w3.weight", "stack"},
-    {"mlp%.down_proj$", "block_sparse_moe.experts.#.w2.weight", "stack"},
-    {"mlp%.router$", "block_sparse_moe.gate.weight"},
+    {"mlp%.gate_proj$", "block_sparse_moe.experts.#.w1.weight", "stack",
+     {"mlp.experts.gate_up_proj", 1}},
+    {"mlp%.up_proj$", "block_sparse_moe.experts.#.w3.weight", "stack",
+     {"mlp.experts.gate_up_proj", 2}},
+    {"mlp%.down_proj$", "block_sparse_moe.experts.#.w2.weight", "stack",
+     {"mlp.experts.down_proj"}},
+    {"mlp%.router$", "block_sparse_moe.gate.weight", nil, {"mlp.gate.weight"}},
   },
 }

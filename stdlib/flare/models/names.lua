@@ -5,18 +5,24 @@
 -- fits a name of ours (lists count from 0 already) gives the name there. `how` is nil for the
 -- same tensor, "transpose" for a matrix that is stored as (inputs, outputs), or "stack" if the
 -- tensor there is divided along our first dim: "#" in the name is the number of the part, from 0.
+-- A fourth field is how other files have it: {replacement}, or {replacement, k} for the k-th half,
+-- along dim 2, of a tensor there.
 local M = {}
 
 local function zero_based(name)
   return (name:gsub("%f[%w_]%d+%f[.\0]", function(k) return tostring(math.tointeger(k) - 1) end))
 end
 
---- The name in files of a tensor of ours, and how the two differ.
+--- The name in files of a tensor of ours, and how the two differ. Then the name in other files,
+-- or nil, and which half of that tensor it is.
 function M.there(class, name)
   name = zero_based(name)
   for _, rule in ipairs(class.tensor_names or {}) do
     local there, n = name:gsub(rule[1], rule[2])
-    if n > 0 then return there, rule[3] end
+    if n > 0 then
+      local other = rule[4]
+      return there, rule[3], other and name:gsub(rule[1], (other[1])) or nil, other and other[2]
+    end
   end
   return name
 end

@@ -14,7 +14,9 @@ M.defaults = {num_experts = 60, num_experts_per_tok = 4, moe_intermediate_size =
 for name, value in pairs(qwen2.defaults) do M.defaults[name] = value end
 
 M.tensors = {
-  {"mlp%.(%a+_proj)$", "mlp.experts.#.%1.weight", "stack"},
+  {"mlp%.gate_proj$", "mlp.experts.#.gate_proj.weight", "stack", {"mlp.experts.gate_up_proj", 1}},
+  {"mlp%.up_proj$", "mlp.experts.#.up_proj.weight", "stack", {"mlp.experts.gate_up_proj", 2}},
+  {"mlp%.down_proj$", "mlp.experts.#.down_proj.weight", "stack", {"mlp.experts.down_proj"}},
   {"mlp%.router$", "mlp.gate.weight"},
 }
 

@@ -26,11 +26,15 @@ local function groups_of(module)
   return groups
 end
 
--- What a file must have for one of our tensors: a list of {name, shape}.
-local function wanted(class, name, tensor)
-  local there, how = names.there(class, name)
+-- What a file must have for one of our tensors: a list of {name, shape}, and how they differ.
+-- @param weights of the file, which tell whether it has other names; nil: those that we write
+local function wanted(class, name, tensor, weights)
+  local there, how, other, half = names.there(class, name)
   local shape = table.move(tensor.shape, 1, tensor:dim(), 1, {})
-  if how == "transpose" then
+  if other and weights and weights:entry(other) then
+    if half then shape[2] = 2 * shape[2] end
+    return {{name = other, shape = shape, half = half}}, half and "half" or nil
+  elseif how == "transpose" then
     shape[1], shape[2] = shape[2], shape[1]
   elseif how == "stack" then
     local list, part = {}, table.move(shape, 2, #shape, 1, {})
@@ -76,7 +80,7 @@ end
 local function find(report, class, weights, group)
   local first
   for _, place in ipairs(group.places) do
-    local list, how = wanted(class, place.name, group.tensor)
+    local list, how = wanted(class, place.name, group.tensor, weights)
     for _, want in ipairs(list) do prefixed(class, weights, want) end
     first = first or list[1].name
     if weights:entry(list[1].name) then
@@ -109,9 +113,14 @@ local function read(weights, group, o)
   local shape = group.tensor.shape
   local to = core.empty(shape, {dtype = dtype, device = o.device})
   for k, part in ipairs(group.parts) do
-    local at = group.how == "stack" and to:select(1, k) or group.how == "transpose" and to:t() or to
+    local at = group.how == "stack" and to:select(1, k) or group.how == "transpose" and to:t()
+      or group.how == "half" and core.empty(part.shape, {dtype = dtype, device = o.device}) or to
     local ok, message = weights:copy(part.name, at)
     if not ok then return nil, message end
+    if part.half then
+      local n = to:size(2)
+      to:copy_(at:narrow(2, (part.half - 1) * n + 1, n))
+    end
   end
   return to
 end
