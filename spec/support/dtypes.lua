@@ -132,8 +132,8 @@ M.rounded = {
   quantized_linear = 4,
 }
 M.summed = {
-  matmul = 4, grouped_mm = 4, linear = 4, lstm = 4, lstm_backward = 8, gru = 4, gru_backward = 8,
-  conv_input_grad = 8, conv_weight_grad = 40,
+  matmul = 4, matmul_add = 4, grouped_mm = 4, linear = 4, lstm = 4, lstm_backward = 8, gru = 4,
+  gru_backward = 8, conv_input_grad = 8, conv_weight_grad = 40,
   dft = 20, rdft = 20, irdft = 20, fft = 9, ifft = 9, rfft = 9, irfft = 9, fft2 = 20, ifft2 = 20,
   rfft2 = 20, irfft2 = 20, fftn = 20, ifftn = 20, rfftn = 20, irfftn = 20, stft = 20, istft = 20,
 }
