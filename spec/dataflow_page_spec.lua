@@ -134,9 +134,9 @@ describe("the page", function()
 
   -- The DOM after the page and a script of the test have run.
   local function dump(path, hash)
-    local text = tree.output(("timeout 50 %s --headless --no-sandbox --disable-gpu --dump-dom "
-      .. "--enable-logging=stderr 'file://%s#%s' 2>%s/browser.log"):format(browser, path, hash,
-      folder))
+    local text = tree.output(("timeout 200 %s --headless --no-sandbox --disable-gpu --dump-dom "
+      .. "--user-data-dir=%s/profile --enable-logging=stderr 'file://%s#%s' 2>%s/browser.log")
+      :format(browser, folder, path, hash, folder))
     assert.falsy(tree.read(folder .. "/browser.log"):match "CONSOLE[^\n]*Uncaught[^\n]*")
     return function(id)
       return tonumber(text:match('id="' .. id .. '" data%-value="([^"]*)"')), text
