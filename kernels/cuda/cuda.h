@@ -174,6 +174,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(pooling)                                                                   \
   F(rnn)                                                                       \
   F(gemm)                                                                      \
+  F(padded)                                                                    \
   F(grouped)                                                                   \
   F(skinny)                                                                    \
   F(quantized)                                                                 \

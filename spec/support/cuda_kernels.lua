@@ -30,6 +30,7 @@ return {
     mask = "588ccfd3",
     norm = "015a31ad",
     optim = "ec122ea9",
+    padded = "9b0860ec",
     pairwise = "c346508b",
     peer = "d3d3d732",
     pooling = "18a3fcba",

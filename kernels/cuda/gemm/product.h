@@ -78,6 +78,9 @@ bool flc_product_map(const flc_product *p, struct gemm_map *map,
 size_t flc_product_shared(const flc_chip *chip, int size);
 /* Copies 16-bit operands whose lines do not begin at multiples of 16 bytes. */
 fl_status flc_product_align(const fl_launch *l, flc_product *p);
+/* Products of 16-bit matrices of sizes that are no multiples of 8, by copies
+ * that are; false: this is none of them, or copies do not pay. */
+bool flc_product_padded(const fl_launch *l, const flc_product *p, fl_status *s);
 fl_status flc_product_own(const fl_launch *l, const flc_product *p);
 /* The product by itself, then the expression behind it; of a probe, the
  * expression. */

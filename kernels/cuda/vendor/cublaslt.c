@@ -476,8 +476,8 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p) {
     return flc_product_own(l, p);
   if (l->probe)
     return multiply_probe(l, p);
-  fl_status s = flc_product_align(l, p);
-  if (s)
+  fl_status s;
+  if (flc_product_padded(l, p, &s) || (s = flc_product_align(l, p)))
     return s;
   if (by == FLC_OWN || (by == FLC_AUTO && work < SMALL) || !flc_blas_get() ||
       !(c.handle = handle_of(l)) || !cublaslt_describe(&c, key))
