@@ -19,7 +19,8 @@ local function lists(folder)
 end
 
 -- Parts of the library, and functions beside them that are written in Lua.
-local parts = {"nn", "optim", "distributions", "log", "io", "data", "onnx", "profile", "cuda"}
+local parts = {"nn", "optim", "distributions", "log", "io", "data", "onnx", "profile", "cuda",
+               "metrics", "train"}
 local functions = {
   "grad", "hessian", "jacobian", "vjp", "jvp", "vmap", "checkpoint", "gradcheck", "func", "kernel",
   "elementwise", "reduce", "einsum", "meshgrid", "tensordot", "explain", "compile", "compile_stats",
@@ -95,6 +96,11 @@ describe("wrong arguments", function()
       {flare.distributions.Categorical{logits = flare.zeros(3)}, "sample", "log_prob"},
       {flare.data.Loader(flare.data.Tensors(flare.ones(4, 2)), {batch = 2}), "load_state_dict"},
     }
+    for name, metric in pairs(flare.metrics) do
+      if type(metric) == "table" and metric.sums and name ~= "Metric" then
+        objects[#objects + 1] = {metric(), "update", "load_state_dict"}
+      end
+    end
     for _, object in ipairs(objects) do
       for k = 2, #object do
         local name = object[k]
