@@ -1,5 +1,5 @@
--- What autotuning takes of a launch: candidates run a hundred times within one, each with scratch
--- memory of its own. The GPU computes nothing, and the libraries' heuristics name many algorithms.
+-- What autotuning takes of a launch: candidates have scratch memory of their own. The GPU computes
+-- nothing, and the libraries' heuristics name many algorithms.
 local fakes = require "spec.support.fakes"
 
 local place = os.tmpname() .. ".d"
@@ -28,7 +28,7 @@ print(#losses)
     assert.equal(0, status)
   end)
 
-  it("returns the memory of one candidate before the next runs", function()
+  it("has the memory of one candidate at a time", function()
     local said, status = run [[
 local flare = require "flare"
 local x = flare.ones({8, 64, 64, 64}, {dtype = "bf16", device = "cuda"})
@@ -41,7 +41,8 @@ local function peak()
 end
 peak()
 local plain = peak()
-local tuned = peak() -- the third call is the one that measures
+local tuned = peak()
+for _ = 1, 100 do tuned = math.max(tuned, peak()) end
 assert(tuned < 4 * plain + 64 * 2 ^ 20, plain .. " bytes, then " .. tuned)
 ]]
     assert.equal("", said)

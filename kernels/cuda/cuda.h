@@ -73,6 +73,11 @@ const flc_chip *flc_chip_of(const fl_launch *l);
 /* Of a probe: launches will ask for the kernel, which threads compile and load
  * meanwhile; `prepare` of the backend says whether it is there. */
 fl_status flc_run_soon(const fl_launch *l, const flc_spec *spec);
+/* Whether all kernels are there that `launch` asks for: 1, or 0 while threads
+ * make them, or -1: it fails. Nothing is launched. */
+int flc_soon(const fl_launch *l,
+             fl_status (*launch)(const fl_launch *l, const void *what),
+             const void *what);
 /* Whether a block may have so much dynamic shared memory: 99 KiB at compute
  * capability 8.6, 8.9 and 12.0, 163 KiB at 8.0, 227 KiB at 9.0. Whatever
  * chooses tiles that may need more than 99 KiB asks this. */

@@ -25,6 +25,10 @@ void fli_graph_charge(fl_graph *g, size_t bytes);
 /* How many graphs of plans there are, and bytes of the memory that g shares. */
 int fli_graphs_live(const fl_runtime *rt);
 size_t fli_graph_bytes(const fl_graph *g);
+/* False while launches of the stream behind the one of that number have run by
+ * kernels that the backend still compares with others: a graph would keep them.
+ * Backends with such kernels have one named "settled", whose probe it is. */
+bool fli_settled(fl_runtime *rt, fl_device d, fl_stream *s, uint64_t since);
 /* Memory of the device is short: closes its graphs of plans. */
 void fli_graphs_spare(fl_runtime *rt, fl_device d);
 

@@ -2,6 +2,7 @@
  * run, so a number that was another one in the run before is refused. */
 #include "../memory/capture.h"
 #include "call.h"
+#include "graph.h"
 
 #include <string.h>
 
@@ -65,10 +66,28 @@ bool fli_rehearse_differs(fl_runtime *rt, const fl_call *c) {
   return false;
 }
 
+bool fli_settled(fl_runtime *rt, fl_device d, fl_stream *s, uint64_t since) {
+  fl_backend *b = fli_backend(rt, d);
+  fl_kernel k = b->prepare ? b->kernel(b, "settled") : NULL;
+  fl_launch l = {.op = "settled", .device = d & 255, .stream = s, .seq = since};
+  bool ready = true;
+  return !k || b->prepare(b, k, &l, &ready) || ready;
+}
+
+/* Backends that compare kernels choose for good, at once, or go on. */
+static void rehearse_settle(fl_runtime *rt, bool on) {
+  for (int k = 0; k < FLI_MAX_BACKENDS; k++) {
+    fl_backend *b = rt->backends[k];
+    if (b && b->control && b->kernel(b, "settled"))
+      b->control(b, "settle", on);
+  }
+}
+
 void fli_rehearse_end(fl_runtime *rt) {
   struct fli_rehearsal *r = rt->rehearsal;
   if (!r)
     return;
+  rehearse_settle(rt, false);
   fli_mfree(r->calls);
   fli_mfree(r);
   rt->rehearsal = NULL;
@@ -85,5 +104,6 @@ fl_status fl_graph_rehearse(fl_runtime *rt, bool on) {
   if (!(rt->rehearsal = fli_malloc(rt, sizeof *rt->rehearsal)))
     return FL_ENOMEM;
   *rt->rehearsal = (struct fli_rehearsal){0};
+  rehearse_settle(rt, true);
   return FL_OK;
 }

@@ -103,6 +103,7 @@ typedef struct fli_plan {
   uint32_t *copies;
   struct fli_replay *replay; /* its graphs (replay.c), NULL: none */
   int warm;                  /* runs that might have been a graph's */
+  uint64_t sent;             /* launches of the runtime before the last run */
   bool plain;                /* a graph would not pay */
   struct fli_plan *next;     /* for the window that came after it last time */
 } fli_plan;

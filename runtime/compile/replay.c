@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define WARM     9   /* runs before: what they hold has settled by then */
+#define TUNES    300 /* runs before, where kernels are being compared */
 #define GRAPHS   4   /* of a plan */
 #define SIGHTS   16  /* addresses remembered that had no graph */
 #define CAPTURES 24  /* of a plan, at most */
@@ -442,13 +443,25 @@ static void replay_sites(const fli_window *w, const fli_plan *p,
   }
 }
 
+/* Whether the next run may be a capture: storages that are held are the same
+ * ones by then, and kernels are chosen. */
+static bool replay_warm(const fl_compiled *c, const fli_window *w,
+                        fli_plan *p) {
+  uint64_t before = p->sent;
+  p->sent = w->rt->seq;
+  if (p->warm++ < (c->first ? 1 : WARM) || p->plain)
+    return false;
+  return c->first || p->warm > TUNES ||
+         fli_settled(w->rt, w->device, w->stream, before);
+}
+
 bool fli_replay_run(fl_compiled *c, fli_window *w, fli_plan *p,
                     fl_status *status) {
   struct fli_replay *r = p->replay;
   if (!replay_may(c, w))
     return false;
   if (!r) {
-    if (p->warm++ < (c->first ? 1 : WARM) || p->plain)
+    if (!replay_warm(c, w, p))
       return false;
     p->plain = !replay_pays(w, p);
     r = p->replay = p->plain ? NULL : replay_new(w, p);

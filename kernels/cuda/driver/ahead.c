@@ -1,6 +1,7 @@
 /* Kernels of plans that have just been made are compiled and loaded by threads,
  * beside the program: its calls go on without the plan, or wait for what a
- * thread has begun and make by themselves what none has. */
+ * thread has begun and make by themselves what none has. The same threads do
+ * other work that no call is to wait for. */
 #define _GNU_SOURCE /* nice of one thread */
 #include "process.h"
 
@@ -13,8 +14,10 @@
 #define THREADS 16
 
 typedef struct wish {
-  flc_device *device;
+  flc_device *device; /* of a kernel */
   flc_spec spec;
+  void (*work)(void *context); /* no kernel, or NULL */
+  void *context;
   enum { WAITING, BUSY, FAILED } state; /* one that is there is no wish */
   char *why;                            /* it failed; NULL: no memory for it */
   struct wish *next;
@@ -30,7 +33,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 static wish *find_wish(const flc_device *d, const flc_spec *spec) {
   wish *w = ahead.list;
-  while (w && (w->device != d || !flc_spec_same(&w->spec, spec)))
+  while (w && (w->work || w->device != d || !flc_spec_same(&w->spec, spec)))
     w = w->next;
   return w;
 }
@@ -47,6 +50,10 @@ static void drop_wish(wish *w) {
 static fl_status ahead_make(const wish *w) {
   flc_context before;
   flc_function *f;
+  if (w->work) {
+    w->work(w->context);
+    return FL_OK;
+  }
   fl_status s = flc_enter(w->device, &before);
   if (s)
     return s;
@@ -121,13 +128,12 @@ static int most_threads(void) {
 }
 
 /* Adds a wish to the end. Without a thread for it there is none. */
-static wish *add_wish(flc_device *d, const flc_spec *spec) {
+static wish *add_wish(const wish *given) {
   wish *w = calloc(1, sizeof *w), **at = &ahead.list;
   int waiting = 0;
   if (!w)
     return NULL;
-  w->device = d;
-  w->spec = *spec;
+  *w = *given;
   for (; *at; at = &(*at)->next)
     waiting += (*at)->state == WAITING;
   *at = w;
@@ -139,6 +145,13 @@ static wish *add_wish(flc_device *d, const flc_spec *spec) {
   return NULL;
 }
 
+bool flc_ahead_do(void (*work)(void *context), void *context) {
+  ahead_lock();
+  bool added = add_wish(&(wish){.work = work, .context = context}) != NULL;
+  pthread_mutex_unlock(&lock);
+  return added;
+}
+
 fl_status flc_ahead_want(flc_device *d, const flc_spec *spec, bool *waits) {
   fl_status s = FL_OK;
   ahead_lock();
@@ -146,7 +159,7 @@ fl_status flc_ahead_want(flc_device *d, const flc_spec *spec, bool *waits) {
   if (w && w->state == FAILED)
     s = fli_fail(FL_EDEVICE, "%s", w->why ? w->why : "out of memory");
   else if (!flc_function_known(d, spec))
-    *waits = w || add_wish(d, spec);
+    *waits = w || add_wish(&(wish){.device = d, .spec = *spec});
   pthread_mutex_unlock(&lock);
   return s;
 }

@@ -1,5 +1,6 @@
-/* Who does products and convolutions: what the user has set, and a table of
- * shapes for which it was measured. Process-wide, under process.c's lock. */
+/* Who does products and convolutions: what the user has set, a table of shapes,
+ * and the trials of a shape's candidates. Process-wide; the table is under
+ * process.c's lock. */
 #include "autotune.h"
 #include "backend.h"
 #include "../gemm/product.h"
@@ -8,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* --- settings --- */
 
@@ -15,11 +17,12 @@ static struct {
   const char *name;
   int most;
   _Atomic int value;
-} settings[FLC_SETTINGS] = {
+} settings[FLC_SETTLE + 1] = {
     [FLC_MATMUL] = {"matmul", FLC_AUTO, FLC_AUTO},
     [FLC_CONV] = {"conv", FLC_AUTO, FLC_AUTO},
     [FLC_TF32] = {"tf32", 1, 0},
     [FLC_DETERMINISTIC] = {"deterministic", 1, 0},
+    [FLC_SETTLE] = {"settle", 1, 0},
 };
 
 int flc_setting_of(flc_setting s) {
@@ -32,7 +35,7 @@ const char *flc_setting_name(flc_setting s) {
 
 fl_status flc_control(fl_backend *b, const char *what, double value) {
   (void)b;
-  for (int i = 0; i < FLC_SETTINGS; i++) {
+  for (int i = 0; i <= FLC_SETTLE; i++) {
     if (strcmp(settings[i].name, what) != 0)
       continue;
     if (!(value >= 0 && value <= settings[i].most && value == (int)value))
@@ -86,7 +89,6 @@ static flc_tuned *autotune_find(const int64_t *key) {
     if (!c)
       return NULL;
     memcpy(c->key, key, sizeof c->key);
-    c->chosen = -1;
     *place = c;
     used++;
   }
@@ -102,115 +104,6 @@ flc_tuned *flc_tuned_of(const int64_t key[FLC_KEY]) {
   return c;
 }
 
-int flc_tuned_made(const flc_tuned *c) {
-  return __atomic_load_n(&c->chosen, __ATOMIC_ACQUIRE);
-}
-
-bool flc_tuned_make(flc_tuned *c, int chosen, void *plan) {
-  pthread_mutex_lock(&flc_lock);
-  bool first = c->chosen < 0;
-  if (first) {
-    c->plan = plan;
-    __atomic_store_n(&c->chosen, chosen, __ATOMIC_RELEASE);
-  }
-  pthread_mutex_unlock(&flc_lock);
-  return first;
-}
-
-/* --- the measurement --- */
-
-#define REPEATS 3
-#define TURN    2    /* runs of one at a time, in turns */
-#define LONG    0.5f /* ms: no repeats, or a first step takes too long */
-#define VERY    5.0f /* ms: two turns will do */
-#define MOST    32   /* candidates */
-#define CLOSE   1.1f /* times the least: measured again */
-#define SAME    1.01f
-#define FINAL   (FLC_MANY + 1)
-#define EVENTS  (FINAL * FLC_MANY + 1)
-
-typedef struct trial {
-  const fl_launch *l;
-  fl_status (*run)(void *context, int candidate);
-  void *context;
-  CUevent events[EVENTS];
-  int made; /* events */
-  float times[MOST];
-} trial;
-
-static bool autotune_begin(trial *t, int events) {
-  while (t->made < events &&
-         flc_cu->EventCreate(&t->events[t->made], 0) == CUDA_SUCCESS)
-    t->made++;
-  return t->made >= events;
-}
-
-static void autotune_end(trial *t) {
-  while (t->made > 0)
-    flc_cu->EventDestroy(t->events[--t->made]);
-}
-
-/* A candidate may run a hundred times within one launch: each run's scratch
- * memory is released, in stream order, before the next. */
-static bool run_candidate(trial *t, int i) {
-  int mark = fl_scratch_mark(t->l);
-  fl_status s = t->run(t->context, i);
-  fl_scratch_release(t->l, mark);
-  return s == FL_OK;
-}
-
-/* Candidate i `count` times, after event `from` and before the next. */
-static bool run_some(trial *t, int from, int i, int count) {
-  for (int k = 0; k < count; k++)
-    if (!run_candidate(t, i))
-      return false;
-  return flc_cu->EventRecord(t->events[from + 1], flc_stream_of(t->l)) ==
-         CUDA_SUCCESS;
-}
-
-static bool autotune_between(const trial *t, int from, float *ms) {
-  return flc_cu->EventElapsedTime(ms, t->events[from], t->events[from + 1]) ==
-         CUDA_SUCCESS;
-}
-
-/* One run before loads it, and hides how long a launch takes. */
-static float autotune_alone(trial *t, int i, int repeats) {
-  float ms;
-  bool good =
-      run_candidate(t, i) &&
-      flc_cu->EventRecord(t->events[0], flc_stream_of(t->l)) == CUDA_SUCCESS &&
-      run_some(t, 0, i, repeats) &&
-      flc_wait_event(t->l->stream, t->events[1]) == FL_OK &&
-      autotune_between(t, 0, &ms);
-  return good ? ms / (float)repeats : INFINITY;
-}
-
-static int by_size(const void *a, const void *b) {
-  float x = *(const float *)a, y = *(const float *)b;
-  return (x > y) - (x < y);
-}
-
-/* The close ones in turns, so that a clock that falls under load falls for
- * each; the median of its turns is what counts. Nothing waits in between. */
-static void in_turns(trial *t, const int *close, int n, int turns, int count) {
-  float all[FLC_MANY];
-  int at = 0;
-  bool good =
-      autotune_begin(t, n * turns + 1) &&
-      flc_cu->EventRecord(t->events[0], flc_stream_of(t->l)) == CUDA_SUCCESS;
-  for (int k = 0; k < turns * n && good; k++)
-    good = run_some(t, at++, close[k % n], count);
-  if (!good || flc_wait_event(t->l->stream, t->events[at]) != FL_OK)
-    return;
-  for (int i = 0; i < n; i++) {
-    for (int k = 0; k < turns; k++)
-      if (!autotune_between(t, k * n + i, &all[k]))
-        return;
-    qsort(all, (size_t)turns, sizeof *all, by_size);
-    t->times[close[i]] = all[(turns - 1) / 2] / (float)count;
-  }
-}
-
 /* Waiting would break a capture, and what is fastest differs from run to run.
  */
 bool flc_may_measure(const fl_launch *l) {
@@ -221,40 +114,301 @@ bool flc_may_measure(const fl_launch *l) {
          capturing == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* The closest `again`, and the first if it is not far off, as they came: how
- * many. (The very first run was on a device that had been idle.) */
-static int closest(const trial *t, int n, int again, int *close) {
-  float sorted[MOST];
-  int found = 0;
-  memcpy(sorted, t->times, (size_t)n * sizeof *sorted);
-  qsort(sorted, (size_t)n, sizeof *sorted, by_size);
-  float last = sorted[n < again ? n - 1 : again - 1];
-  float most = fminf(last, sorted[0] * CLOSE);
-  for (int i = 0; i < n && found < FINAL; i++)
-    if (t->times[i] <= (i ? most : sorted[0] * 2) && t->times[i] < INFINITY)
-      close[found++] = i;
-  return found;
+/* --- what trials may cost --- */
+
+#define SHARE 0.02f /* of the time of the work that is tuned */
+#define GUESS 0.3f  /* of the best time: more, that an unknown one may take */
+#define ROOM  1.0f  /* ms that are saved up, at most */
+
+/* Milliseconds that trials on a device may take longer than the best candidates
+ * would. Each tuned launch adds its share. */
+static struct {
+  pthread_mutex_t lock;
+  float left[FLC_DEVICES];
+} budget = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void budget_add(int device, float ms, float most) {
+  pthread_mutex_lock(&budget.lock);
+  float *left = &budget.left[device];
+  if (ms < 0 || *left < most)
+    *left += ms;
+  pthread_mutex_unlock(&budget.lock);
 }
 
-int flc_fastest(const fl_launch *l, int n, int again,
-                fl_status (*run)(void *context, int candidate), void *context) {
-  trial t = {.l = l, .run = run, .context = context};
-  int close[FINAL], found = 0, best = -1;
+static bool budget_take(int device, float ms) {
+  pthread_mutex_lock(&budget.lock);
+  bool enough = budget.left[device] >= ms;
+  if (enough)
+    budget.left[device] -= ms;
+  pthread_mutex_unlock(&budget.lock);
+  return enough;
+}
+
+/* --- trials --- */
+
+#define RUNS    3       /* of a candidate */
+#define SAME    1.01f   /* times the least: not faster */
+#define CLOSE   1.15f   /* further off, two runs will do */
+#define FAR     1.5f    /* and then one */
+#define SLOW    1.3f    /* two in a row: the heuristic has no better ones */
+#define AGAIN   4       /* the best one is timed every so many times */
+#define LOADS   1000000 /* ns: the host has loaded a kernel, or been away */
+#define SPOILED 4       /* runs that say nothing, of a candidate */
+
+typedef struct rival {
+  float times[RUNS]; /* the last ones, ms */
+  int runs, spoiled;
+  bool out;
+} rival;
+
+struct flc_trials {
+  int n, best, apart;
+  bool settled;
+  int at;         /* the candidate that is being timed, or -1 */
+  bool launching; /* its caller is */
+  int turn;
+  float charged; /* what the run may take longer than the best one */
+  uint64_t begun;
+  CUevent begin, end;
+  rival rivals[FLC_CANDIDATES];
+};
+
+static uint64_t trials_clock(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int runs_of(const rival *r) {
+  return r->runs < RUNS ? r->runs : RUNS;
+}
+
+static float least_of(const rival *r) {
   float least = INFINITY;
-  n = n < MOST ? n : MOST;
-  if (n > 0 && autotune_begin(&t, 2)) {
-    for (int i = 0; i < n; i++) {
-      t.times[i] = autotune_alone(&t, i, least > LONG && i ? 1 : REPEATS);
-      least = fminf(least, t.times[i]);
-    }
-    found = closest(&t, n, again, close);
+  for (int k = 0; k < runs_of(r); k++)
+    least = fminf(least, r->times[k]);
+  return least;
+}
+
+flc_trials *flc_trials_new(int n, int first, int apart) {
+  flc_trials *t = calloc(1, sizeof *t);
+  if (!t) {
+    fli_fail(FL_ENOMEM, "out of memory: a table of shapes");
+    return NULL;
   }
-  if (found > 1)
-    in_turns(&t, close, found, least > VERY ? 2 : again,
-             least > LONG ? 1 : TURN);
-  for (int i = 0; i < found; i++)
-    if (best < 0 || t.times[close[i]] * SAME < t.times[best])
-      best = close[i];
-  autotune_end(&t);
-  return best;
+  t->n = n < FLC_CANDIDATES ? n : FLC_CANDIDATES;
+  t->best = first;
+  t->apart = apart;
+  t->at = -1;
+  t->settled = n < 2;
+  return t;
+}
+
+int flc_trials_best(const flc_trials *t, bool *settled) {
+  *settled = t->settled;
+  return t->best;
+}
+
+static void trials_close(flc_trials *t) {
+  t->settled = true;
+  t->launching = false;
+  t->at = -1;
+  if (t->begin)
+    flc_cu->EventDestroy(t->begin);
+  if (t->end)
+    flc_cu->EventDestroy(t->end);
+  t->begin = t->end = NULL;
+}
+
+/* Two slow ones behind each other: those that the heuristic expects less of are
+ * out. */
+static void drop_rest(flc_trials *t, int i) {
+  float most = least_of(&t->rivals[t->best]) * SLOW;
+  int listed = t->n - t->apart;
+  if (i < 1 || i >= listed || t->rivals[i - 1].runs == 0 ||
+      least_of(&t->rivals[i]) <= most || least_of(&t->rivals[i - 1]) <= most)
+    return;
+  for (int k = i + 1; k < listed; k++)
+    t->rivals[k].out |= k != t->best;
+}
+
+/* What the runs so far say of candidate i. */
+static void trials_judge(flc_trials *t, int i) {
+  rival *r = &t->rivals[i];
+  float best = least_of(&t->rivals[t->best]), least = least_of(r);
+  if (i == t->best)
+    return;
+  r->out = least > best * (r->runs > 1 ? CLOSE : FAR);
+  if (r->out)
+    drop_rest(t, i);
+  else if (r->runs >= RUNS) {
+    r->out = true;
+    if (least * SAME < best) {
+      t->rivals[t->best].out = true;
+      t->best = i;
+    }
+  }
+}
+
+/* Of what is far slower the budget pays no more than twice the best time, or
+ * other candidates would wait for too long. */
+static void trials_sample(flc_trials *t, int device, float ms) {
+  rival *r = &t->rivals[t->at];
+  float best = least_of(&t->rivals[t->best]);
+  r->times[r->runs++ % RUNS] = ms;
+  if (t->at != t->best)
+    budget_add(device, t->charged - fminf(best, fmaxf(0, ms - best)), INFINITY);
+  trials_judge(t, t->at);
+}
+
+/* Reads the events of the run before, if it has ended. */
+static void trials_collect(flc_trials *t, int device) {
+  float ms;
+  if (t->at < 0 || t->launching)
+    return;
+  CUresult e = flc_cu->EventQuery(t->end);
+  if (e == CUDA_ERROR_NOT_READY)
+    return;
+  if (e == CUDA_SUCCESS)
+    e = flc_cu->EventElapsedTime(&ms, t->begin, t->end);
+  rival *r = &t->rivals[t->at];
+  if (e == CUDA_SUCCESS && ms < INFINITY)
+    trials_sample(t, device, ms);
+  else
+    r->out = ++r->spoiled >= SPOILED;
+  t->at = -1;
+}
+
+/* The next one to time, or -1. `waits`: some are not ready. */
+static int trials_pick(flc_trials *t,
+                       int (*ready)(void *context, int candidate),
+                       void *context, bool *waits) {
+  const rival *best = &t->rivals[t->best];
+  *waits = false;
+  if (best->runs < RUNS) /* nothing can be measured here: no trials */
+    return best->spoiled < SPOILED ? t->best : -1;
+  for (int i = 0; i < t->n; i++) {
+    rival *r = &t->rivals[i];
+    if (r->out || i == t->best)
+      continue;
+    int is = ready(context, i);
+    r->out = is < 0;
+    if (is > 0)
+      return i;
+    *waits = *waits || is == 0;
+  }
+  return -1;
+}
+
+/* Takes what the run may cost; false: not now. */
+static bool trials_pay(flc_trials *t, int device, int i) {
+  const rival *r = &t->rivals[i];
+  float best = least_of(&t->rivals[t->best]);
+  t->charged = i == t->best ? 0
+               : r->runs    ? fmaxf(SHARE * best, least_of(r) - best)
+                            : GUESS * best;
+  return t->charged == 0 || budget_take(device, t->charged);
+}
+
+static bool trials_open(flc_trials *t) {
+  return (t->begin || flc_cu->EventCreate(&t->begin, 0) == CUDA_SUCCESS) &&
+         (t->end || flc_cu->EventCreate(&t->end, 0) == CUDA_SUCCESS);
+}
+
+static bool trials_begin(flc_trials *t, const fl_launch *l, int i) {
+  if (!trials_open(t) ||
+      flc_cu->EventRecord(t->begin, l->stream->handle) != CUDA_SUCCESS)
+    return false;
+  t->at = i;
+  t->launching = true;
+  t->turn++;
+  t->begun = trials_clock();
+  return true;
+}
+
+int flc_trials_next(flc_trials *t, const fl_launch *l,
+                    int (*ready)(void *context, int candidate), void *context,
+                    bool *timed) {
+  float best = least_of(&t->rivals[t->best]);
+  *timed = false;
+  if (best < INFINITY)
+    budget_add(l->device, SHARE * best, fmaxf(ROOM, GUESS * best));
+  if (t->settled || t->launching || !flc_may_measure(l))
+    return t->best;
+  l->stream->unsettled = l->seq;
+  trials_collect(t, l->device);
+  if (t->at >= 0)
+    return t->best;
+  bool waits;
+  int i = trials_pick(t, ready, context, &waits);
+  if (i < 0 && !waits)
+    trials_close(t);
+  if (i < 0)
+    return t->best;
+  if (t->turn % AGAIN == AGAIN - 1 || !trials_pay(t, l->device, i)) {
+    i = t->best;
+    t->charged = 0;
+  }
+  *timed = trials_begin(t, l, i);
+  return *timed ? i : t->best;
+}
+
+void flc_trials_end(flc_trials *t, const fl_launch *l, bool good) {
+  rival *r = &t->rivals[t->at];
+  t->launching = false;
+  if (good && flc_cu->EventRecord(t->end, l->stream->handle) != CUDA_SUCCESS)
+    good = false;
+  else if (good && trials_clock() - t->begun > LOADS && r->spoiled < SPOILED)
+    r->spoiled++; /* what the device waited for was the host */
+  else if (good)
+    return;
+  else
+    r->out = t->at != t->best;
+  budget_add(l->device, t->charged, INFINITY);
+  t->at = -1;
+}
+
+/* --- measuring at once --- */
+
+#define SETTLE 8 /* runs of a candidate */
+
+/* Candidate i a few times in a row; each run's scratch memory is released, in
+ * stream order, before the next. One run before loads it. */
+static float settle_time(flc_trials *t, const fl_launch *l, int i,
+                         fl_status (*run)(void *context, int candidate),
+                         void *context) {
+  float ms;
+  for (int k = 0; k < 1 + SETTLE; k++) {
+    int mark = fl_scratch_mark(l);
+    fl_status s = run(context, i);
+    fl_scratch_release(l, mark);
+    if (s || (k == 0 &&
+              flc_cu->EventRecord(t->begin, l->stream->handle) != CUDA_SUCCESS))
+      return INFINITY;
+  }
+  bool good = flc_cu->EventRecord(t->end, l->stream->handle) == CUDA_SUCCESS &&
+              flc_wait_event(l->stream, t->end) == FL_OK &&
+              flc_cu->EventElapsedTime(&ms, t->begin, t->end) == CUDA_SUCCESS;
+  return good ? ms / SETTLE : INFINITY;
+}
+
+void flc_trials_settle(flc_trials *t, const fl_launch *l,
+                       fl_status (*run)(void *context, int candidate),
+                       void *context) {
+  if (t->settled || t->launching || !flc_may_measure(l))
+    return;
+  t->launching = true;
+  if (trials_open(t)) {
+    float least = settle_time(t, l, t->best, run, context);
+    for (int i = 0; i < t->n; i++) {
+      float ms = t->rivals[i].out || i == t->best
+                     ? INFINITY
+                     : settle_time(t, l, i, run, context);
+      if (ms * SAME < least) {
+        least = ms;
+        t->best = i;
+      }
+    }
+  }
+  trials_close(t);
 }

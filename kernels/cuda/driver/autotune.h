@@ -12,7 +12,9 @@ typedef enum flc_setting {
   FLC_CONV,          /* and convolutions */
   FLC_TF32,          /* whether products may round f32 on its way in */
   FLC_DETERMINISTIC, /* the same bits in every run (flc_deterministic) */
-  FLC_SETTINGS
+  FLC_SETTINGS,
+  FLC_SETTLE = FLC_SETTINGS /* not the user's: a capture comes next, so trials
+                               are decided at once */
 } flc_setting;
 
 /* Our own kernels, the library, the faster one. */
@@ -30,29 +32,43 @@ fl_status flc_control(fl_backend *b, const char *what, double value);
 /* One shape of one operator. It lives as long as the process. */
 typedef struct flc_tuned {
   int64_t key[FLC_KEY];
-  int seen;   /* how often it was met before now, atomic */
-  int chosen; /* -1: not yet; its owner's number otherwise, atomic */
-  void *plan; /* its owner's, set before `chosen` */
+  void *plan; /* its owner's, under the owner's lock */
 } flc_tuned;
 
 /* The place of a key (unused numbers are 0); NULL: out of memory. */
 flc_tuned *flc_tuned_of(const int64_t key[FLC_KEY]);
-int flc_tuned_made(const flc_tuned *c);
-/* The first to choose wins; `plan` of the others is theirs to free. */
-bool flc_tuned_make(flc_tuned *c, int chosen, void *plan);
 
 /* Whether candidates may be measured now: not while the stream's work is being
  * captured, and not where every run is to choose the same. */
 bool flc_may_measure(const fl_launch *l);
-enum { FLC_FEW = 3, FLC_MANY = 8 };
-/* Runs candidates 0 .. n - 1 on the launch's stream and waits for them; the
- * fastest that did not fail, or -1; an earlier one if it is within a percent,
- * since what is expected counts more than noise. Each must do the whole work,
- * leave the same result when it does it again, and keep no scratch memory,
- * which is released after each run. `again`: how many of the closest are run
- * once more in turns, and how many turns; few where a first step waits for it.
+
+#define FLC_CANDIDATES 32
+
+/* Candidates of a shape, timed by events around the caller's own calls: no call
+ * runs two of them, or waits. The caller holds a lock. */
+typedef struct flc_trials flc_trials;
+
+/* Of n candidates number `first` runs until others have proved faster. They
+ * come in the order of what is expected of them, but the last `apart`: when two
+ * in a row are much slower, those behind them are not tried. NULL: no memory.
  */
-int flc_fastest(const fl_launch *l, int n, int again,
-                fl_status (*run)(void *context, int candidate), void *context);
+flc_trials *flc_trials_new(int n, int first, int apart);
+/* The candidate that this launch runs; `*timed`: between this and
+ * flc_trials_end. Only those are tried for which `ready` says 1; for -1 they
+ * never will be. */
+int flc_trials_next(flc_trials *t, const fl_launch *l,
+                    int (*ready)(void *context, int candidate), void *context,
+                    bool *timed);
+/* The candidate has been launched, or has failed: then it is tried no more. */
+void flc_trials_end(flc_trials *t, const fl_launch *l, bool good);
+/* The candidate that runs now; `*settled`: for good. */
+int flc_trials_best(const flc_trials *t, bool *settled);
+/* Measures the candidates that are left at once, since the launch's work is
+ * about to be captured. `run` does the whole work, leaves the same result when
+ * it does it again, and keeps no scratch memory, which is released after each
+ * run. */
+void flc_trials_settle(flc_trials *t, const fl_launch *l,
+                       fl_status (*run)(void *context, int candidate),
+                       void *context);
 
 #endif

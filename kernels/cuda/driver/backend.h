@@ -44,6 +44,7 @@ struct fl_stream {
   fl_graph_exec *update;  /* launches change it now, or NULL */
   uint64_t last, done;    /* launches: the last one, the last that is known to
                              have run */
+  uint64_t unsettled;     /* the last launch that is still being autotuned */
   bool unready;           /* a kernel that `prepare` asks for is not there */
   bool left;              /* a wait was interrupted: what runs may never end */
   fl_stream *next;

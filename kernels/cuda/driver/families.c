@@ -6,7 +6,7 @@
 
 /* Kernels beyond those of FL_OP and formulas: fused rows that have one here
  * (the others run their expression), then operators of run time and of users'
- * source. */
+ * source, and a question (launch.c). */
 #define MORE(F)                                                                \
   F(resample)                                                                  \
   F(resample_backward)                                                         \
@@ -21,6 +21,7 @@
   F(expr)                                                                      \
   F(epilogue)                                                                  \
   F(tile)                                                                      \
+  F(settled)                                                                   \
   F(raw)                                                                       \
   F(native)
 

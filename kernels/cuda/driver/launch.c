@@ -94,6 +94,22 @@ fl_status flc_run_soon(const fl_launch *l, const flc_spec *spec) {
   return s;
 }
 
+int flc_soon(const fl_launch *l,
+             fl_status (*launch)(const fl_launch *l, const void *what),
+             const void *what) {
+  fl_launch probe = *l;
+  fl_stream *s = l->stream;
+  int mark = fl_scratch_mark(l);
+  bool before = s->unready;
+  probe.probe = true;
+  s->unready = false;
+  fl_status status = launch(&probe, what);
+  int ready = status ? -1 : !s->unready;
+  s->unready = before;
+  fl_scratch_release(l, mark);
+  return ready;
+}
+
 fl_status flc_prepare(fl_backend *b, fl_kernel k, const fl_launch *l,
                       bool *ready) {
   fl_stream *s =
@@ -106,6 +122,13 @@ fl_status flc_prepare(fl_backend *b, fl_kernel k, const fl_launch *l,
   fl_status status = k(&probe);
   *ready = !s->unready;
   return status;
+}
+
+/* A probe of it, by `prepare`: ready if the stream's launches behind number
+ * l->seq have run by kernels that are not compared with others any more. */
+FLC_KERNEL(settled) {
+  l->stream->unready = l->stream->unsettled > l->seq;
+  return FL_OK;
 }
 
 const flc_chip *flc_chip_of(const fl_launch *l) {
@@ -133,8 +156,8 @@ flc_fault flc_fault_of(const fl_launch *l) {
 
 fl_status flc_copy(const fl_launch *l, void *to, const void *from,
                    size_t bytes) {
-  fl_status s = bytes ? launch_other(l) : FL_OK;
-  if (s || bytes == 0)
+  fl_status s = bytes && !l->probe ? launch_other(l) : FL_OK;
+  if (s || bytes == 0 || l->probe)
     return s;
   FLC_TRY(l->stream->device,
           flc_cu->MemcpyDtoDAsync((uintptr_t)to, (uintptr_t)from, bytes,
@@ -144,8 +167,8 @@ fl_status flc_copy(const fl_launch *l, void *to, const void *from,
 }
 
 fl_status flc_zero(const fl_launch *l, void *p, size_t bytes) {
-  fl_status s = bytes ? launch_other(l) : FL_OK;
-  if (s || bytes == 0)
+  fl_status s = bytes && !l->probe ? launch_other(l) : FL_OK;
+  if (s || bytes == 0 || l->probe)
     return s;
   FLC_TRY(l->stream->device,
           flc_cu->MemsetD8Async((uintptr_t)p, 0, bytes, l->stream->handle),

@@ -133,6 +133,9 @@ fl_status flc_ahead_want(flc_device *d, const flc_spec *spec, bool *waits);
 /* A launch needs it now: waits if a thread has begun with it. Otherwise the
  * caller makes it. */
 void flc_ahead_claim(flc_device *d, const flc_spec *spec);
+/* A thread calls it soon; at the program's exit it may not be called any more.
+ * False: there is no thread. */
+bool flc_ahead_do(void (*work)(void *context), void *context);
 void flc_ahead_stop(void);
 
 /* --- pack.c --- */

@@ -1,6 +1,7 @@
 /* Matrix products by cuBLASLt where it is: row-major by swapped operands,
- * epilogues where they mean the same as ours. For a shape that comes again the
- * first algorithms of its heuristic and our own kernels are measured once. */
+ * epilogues where they mean the same as ours. For a shape that comes again,
+ * trials (autotune.h) compare the first algorithms of its heuristic and our own
+ * kernels. */
 #include "cublaslt.h"
 #include "../driver/autotune.h"
 #include "../driver/process.h"
@@ -16,7 +17,6 @@
 #define ALGORITHMS 8
 #define WORKSPACE  ((size_t)32 << 20) /* bytes of one, at most */
 #define ALIGNED    256                /* of it */
-#define OWN        1000               /* as a choice: our own kernels */
 /* Multiply-adds below which our own kernels do it without asking. */
 #define SMALL ((double)(1 << 21))
 
@@ -28,7 +28,8 @@ static struct {
   char where[512], why[700];
   flc_blas_table table;
   cublasLtHandle_t handles[FLC_DEVICES];
-} blas = {.once = PTHREAD_ONCE_INIT};
+  pthread_mutex_t lock; /* of shapes and their trials */
+} blas = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void cublaslt_find(void) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
@@ -73,6 +74,19 @@ static cublasLtHandle_t handle_of(const fl_launch *l) {
 
 /* --- a product in the library's terms --- */
 
+typedef struct algorithm {
+  cublasLtMatmulAlgo_t algorithm;
+  size_t workspace;
+  bool joint;
+} algorithm;
+
+typedef struct shape { /* what is kept of one */
+  int seen, found;     /* algorithms; behind them our own kernels */
+  bool own;            /* are a candidate */
+  algorithm algorithms[2 * ALGORITHMS];
+  flc_trials *trials; /* NULL: the first one */
+} shape;
+
 typedef struct call {
   const fl_launch *l;
   const flc_product *p;
@@ -80,23 +94,14 @@ typedef struct call {
   cublasLtMatmulDescOpaque_t desc;
   cublasLtMatrixLayoutOpaque_t a, b, c; /* of B^T, A^T, C^T by columns */
   int epilogue;
-  const void *aux;    /* what it writes before the activation, or reads */
-  bool inside;        /* the epilogue is all there is to do afterwards */
-  bool joint;         /* and does what is behind the product */
-  struct call *other; /* the same product with joint, NULL */
-  bool biased;        /* the epilogue adds the bias, at least */
-  void *to;           /* what the library writes */
-  void *room;         /* the library's workspace */
+  const void *aux; /* what it writes before the activation, or reads */
+  bool inside;     /* the epilogue is all there is to do afterwards */
+  bool joint;      /* and does what is behind the product */
+  bool biased;     /* the epilogue adds the bias, at least */
+  void *to;        /* what the library writes */
   void *trial; /* written instead of a C that is added to, while measuring */
-  int found;
-  cublasLtMatmulHeuristicResult_t *results;
+  shape *shape;
 } call;
-
-typedef struct plan { /* what is kept for a shape */
-  cublasLtMatmulAlgo_t algorithm;
-  size_t workspace;
-  bool joint;
-} plan;
 
 static int type_of(fl_dtype d) {
   return d == FL_F64   ? CUDA_R_64F
@@ -310,8 +315,7 @@ static fl_status cublaslt_apply(const fl_launch *l, const flc_product *p,
   return FLC_RUN(l, spec, grid, a);
 }
 
-static fl_status cublaslt_run(call *c, const cublasLtMatmulAlgo_t *algorithm,
-                              size_t workspace) {
+static fl_status cublaslt_run(call *c, const algorithm *by) {
   static const float one = 1, zero = 0;
   static const double one64 = 1, zero64 = 0;
   const flc_product *p = c->p;
@@ -323,15 +327,15 @@ static fl_status cublaslt_run(call *c, const cublasLtMatmulAlgo_t *algorithm,
     return FL_ENOMEM;
   const void *alpha = wide ? (const void *)&one64 : &one;
   const void *beta = p->add ? alpha : wide ? (const void *)&zero64 : &zero;
-  if (workspace && !c->room) {
-    char *room = fl_scratch_get(c->l, workspace + ALIGNED);
-    if (!room)
+  char *room = NULL;
+  if (by->workspace) {
+    if (!(room = fl_scratch_get(c->l, by->workspace + ALIGNED)))
       return FL_ENOMEM;
-    c->room = room + (ALIGNED - (uintptr_t)room % ALIGNED) % ALIGNED;
+    room += (ALIGNED - (uintptr_t)room % ALIGNED) % ALIGNED;
   }
   int e = blas.table.cublasLtMatmul(
       c->handle, &c->desc, alpha, p->b, &c->a, p->a, &c->b, beta, to, &c->c, to,
-      &c->c, algorithm, c->room, workspace, flc_stream_of(c->l));
+      &c->c, &by->algorithm, room, by->workspace, flc_stream_of(c->l));
   if (e != CUBLAS_STATUS_SUCCESS)
     return fli_fail(FL_EDEVICE, "%s: cuBLASLt failed with status %d", c->l->op,
                     e);
@@ -339,20 +343,37 @@ static fl_status cublaslt_run(call *c, const cublasLtMatmulAlgo_t *algorithm,
   return s || !p->behind || c->joint ? s : flc_product_behind(p, to);
 }
 
-static fl_status run_candidate(void *context, int i) {
-  call *c = context;
-  if (c->other && i >= c->found && i < c->found + c->other->found) {
-    i -= c->found;
-    c = c->other;
-  } else if (i >= c->found)
-    i = OWN;
-  call once = *c; /* scratch memory taken by one run is not there in the next */
+/* The same product with an epilogue of the library for what is behind it;
+ * false: there is none. */
+static bool describe_joint(const call *c, call *joint) {
+  int64_t key[FLC_KEY];
+  *joint = (call){.l = c->l,
+                  .p = c->p,
+                  .handle = c->handle,
+                  .shape = c->shape,
+                  .joint = true};
+  return c->p->behind && cublaslt_describe(joint, key);
+}
+
+/* `by`: NULL: our own kernels. */
+static fl_status run_by(const call *c, const algorithm *by) {
+  call once = *c;
   flc_product product = *c->p;
   if (c->trial)
     once.to = product.c = c->trial;
-  if (i == OWN)
+  once.p = &product;
+  if (!by)
     return flc_product_own(c->l, &product);
-  return cublaslt_run(&once, &c->results[i].algo, c->results[i].workspaceSize);
+  if (!by->joint)
+    return cublaslt_run(&once, by);
+  return describe_joint(c, &once)
+             ? cublaslt_run(&once, by)
+             : fli_fail(FL_EUNSUPPORTED, "%s: no such epilogue", c->l->op);
+}
+
+static fl_status run_candidate(void *context, int i) {
+  const call *c = context;
+  return run_by(c, i < c->shape->found ? &c->shape->algorithms[i] : NULL);
 }
 
 static uint32_t alignment(const void *p) {
@@ -363,7 +384,8 @@ static uint32_t alignment(const void *p) {
 }
 
 /* The heuristic's first `wanted`. */
-static int ask(call *c, int wanted, cublasLtMatmulHeuristicResult_t *results) {
+static int ask(call *c, int wanted, algorithm *algorithms) {
+  cublasLtMatmulHeuristicResult_t results[ALGORITHMS];
   const flc_blas_table *t = &blas.table;
   cublasLtMatmulPreferenceOpaque_t pref;
   size_t most = WORKSPACE;
@@ -389,75 +411,89 @@ static int ask(call *c, int wanted, cublasLtMatmulHeuristicResult_t *results) {
   int good = 0;
   for (int i = 0; i < found; i++)
     if (results[i].state == CUBLAS_STATUS_SUCCESS)
-      results[good++] = results[i];
+      algorithms[good++] = (algorithm){.algorithm = results[i].algo,
+                                       .workspace = results[i].workspaceSize,
+                                       .joint = c->joint};
   return good;
 }
 
-/* Keeps candidate `chosen`, of the library if c is not NULL. */
-static void cublaslt_keep(flc_tuned *place, int chosen, const call *c) {
-  plan *kept = NULL;
-  if (c) {
-    kept = malloc(sizeof *kept);
-    if (!kept)
-      return;
-    kept->algorithm = c->results[chosen].algo;
-    kept->workspace = c->results[chosen].workspaceSize;
-    kept->joint = c->joint;
-  }
-  if (!flc_tuned_make(place, c ? chosen : OWN, kept))
-    free(kept);
+/* --- which one --- */
+
+static fl_status probe_own(const fl_launch *l, const void *p) {
+  return flc_product_own(l, p);
 }
 
-/* By the library, or, if it refuses, by ourselves. */
-static fl_status run_or_own(call *c, const cublasLtMatmulAlgo_t *algorithm,
-                            size_t workspace) {
-  return cublaslt_run(c, algorithm, workspace) == FL_OK
-             ? FL_OK
-             : flc_product_own(c->l, c->p);
+static int is_ready(void *context, int i) {
+  const call *c = context;
+  return i < c->shape->found ? 1 : flc_soon(c->l, probe_own, c->p);
 }
 
-/* The same product with an epilogue of the library for what is behind it;
- * false: there is none. */
-static bool describe_joint(const call *c, call *joint) {
-  int64_t key[FLC_KEY];
-  *joint = (call){.l = c->l, .p = c->p, .handle = c->handle, .joint = true};
-  return c->p->behind && cublaslt_describe(joint, key);
-}
-
-/* A shape for which nothing is chosen: the first times the heuristic's first,
- * then a measurement. */
-static fl_status decide(call *c, flc_tuned *place, bool own) {
-  cublasLtMatmulHeuristicResult_t results[ALGORITHMS], others[ALGORITHMS];
+/* Under the lock: all candidates. */
+static void find_candidates(call *c, shape *x) {
   call joint;
-  bool again = flc_may_measure(c->l) &&
-               __atomic_add_fetch(&place->seen, 1, __ATOMIC_RELAXED) > 2;
+  int plain = ask(c, ALGORITHMS, x->algorithms), more = 0;
+  if (plain && describe_joint(c, &joint))
+    more = ask(&joint, ALGORITHMS, x->algorithms + plain);
+  x->found = plain + more;
+  x->trials = flc_trials_new(x->found + x->own, 0, more + x->own);
+}
+
+/* Under the lock. The first time the heuristic's first algorithm runs. */
+static shape *shape_of(call *c, flc_tuned *place, bool own) {
+  shape *x = place->plan;
+  if (!x) {
+    if (!(x = calloc(1, sizeof *x))) {
+      fli_fail(FL_ENOMEM, "out of memory: a table of shapes");
+      return NULL;
+    }
+    x->own = own;
+    x->found = ask(c, 1, x->algorithms);
+    place->plan = x;
+  }
+  x->seen++;
+  if (x->found && !x->trials && (x->seen > 1 || flc_setting_of(FLC_SETTLE)) &&
+      flc_may_measure(c->l))
+    find_candidates(c, x);
+  return x;
+}
+
+/* The work is about to be captured. A product that is added to C is measured on
+ * other memory. */
+static void settle(call *c) {
   size_t bytes = (size_t)(c->p->m * c->p->n * flc_product_batch(c->p)) *
                  fl_dtype_size(c->p->sum);
-  if (again && c->p->add && !(c->trial = fl_scratch_get(c->l, bytes)))
+  int mark = fl_scratch_mark(c->l);
+  c->trial = c->p->add ? fl_scratch_get(c->l, bytes) : NULL;
+  if (c->trial || !c->p->add)
+    flc_trials_settle(c->shape->trials, c->l, run_candidate, c);
+  c->trial = NULL;
+  fl_scratch_release(c->l, mark);
+}
+
+/* By the candidate whose turn it is; one that refuses has another in its place.
+ */
+static fl_status run_shape(call *c, flc_tuned *place, bool own) {
+  bool timed = false;
+  int i = 0;
+  pthread_mutex_lock(&blas.lock);
+  shape *x = c->shape = shape_of(c, place, own);
+  if (x && x->trials && flc_setting_of(FLC_SETTLE))
+    settle(c);
+  if (x && x->trials)
+    i = flc_trials_next(x->trials, c->l, is_ready, c, &timed);
+  bool ours = x && i >= x->found;
+  algorithm by = x ? x->algorithms[ours ? 0 : i] : (algorithm){.workspace = 0};
+  pthread_mutex_unlock(&blas.lock);
+  if (!x)
     return FL_ENOMEM;
-  c->results = results;
-  c->found = ask(c, again ? ALGORITHMS : 1, results);
-  int best = c->found == 0 ? 0 : -1, all = c->found;
-  if (again && c->found > 0 && describe_joint(c, &joint)) {
-    joint.results = others;
-    joint.found = ask(&joint, ALGORITHMS, others);
-    c->other = &joint;
-    all += joint.found;
+  fl_status s = run_by(c, ours ? NULL : &by);
+  if (timed) {
+    pthread_mutex_lock(&blas.lock);
+    flc_trials_end(x->trials, c->l, s == FL_OK);
+    by = x->algorithms[0];
+    pthread_mutex_unlock(&blas.lock);
   }
-  if (again && c->found > 0)
-    best = flc_fastest(c->l, all + own, FLC_FEW, run_candidate, c);
-  call *by = best >= all ? NULL : c;
-  if (by && best >= c->found) {
-    best -= c->found;
-    by = &joint;
-  }
-  if (best >= 0)
-    cublaslt_keep(place, best, by);
-  if (!by)
-    return flc_product_own(c->l, c->p);
-  best = best < 0 ? 0 : best;
-  return run_or_own(by, &by->results[best].algo,
-                    by->results[best].workspaceSize);
+  return s == FL_OK ? s : ours && !timed ? s : run_by(c, ours ? &by : NULL);
 }
 
 /* All kernels that a measurement may run. */
@@ -486,15 +522,5 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p) {
   flc_tuned *place = flc_tuned_of(key);
   if (!place)
     return FL_ENOMEM;
-  int chosen = flc_tuned_made(place);
-  if (chosen < 0)
-    return decide(&c, place, by == FLC_AUTO);
-  const plan *kept = place->plan;
-  if (chosen == OWN || !kept)
-    return flc_product_own(l, p);
-  call joint;
-  bool with = kept->joint && describe_joint(&c, &joint);
-  if (kept->joint && !with)
-    return flc_product_own(l, p);
-  return run_or_own(with ? &joint : &c, &kept->algorithm, kept->workspace);
+  return run_shape(&c, place, by == FLC_AUTO);
 }

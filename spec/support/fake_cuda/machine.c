@@ -5,6 +5,9 @@
  * compute capability (9.0), FAKE_SHARED the bytes of shared memory that a block
  * may ask for. FAKE_LAUNCHED gets "graph" when one is launched, then the names
  * of its launches, and "set" with a kernel's name when one of a graph changes.
+ * Events tell the time of the device: each launch takes FAKE_TIME microseconds
+ * (10), or what FAKE_TIMES says of its kernel ("name:20,other:30"). An event
+ * has happened when FAKE_LAG launches (0) are behind it.
  * A call that breaks a capture makes it fail as a driver does,
  * and so does a launch of the kernel FAKE_BREAKS.
  * A program that waits for what never ends, other than by asking,
@@ -40,7 +43,7 @@ static int number_of(const char *variable, int otherwise) {
   return said ? atoi(said) : otherwise;
 }
 
-/* --- captures: one at a time, of any stream --- */
+/* --- captures: one at a time of each thread, of any stream --- */
 
 enum { UNSUPPORTED = 900, INVALIDATED = 901 };
 
@@ -57,8 +60,8 @@ typedef struct CUgraph_st {
   node nodes[4096];
 } graph;
 
-static graph *captured; /* under way */
-static bool invalidated;
+static _Thread_local graph *captured; /* under way */
+static _Thread_local bool invalidated;
 
 static CUresult breaks_capture(void) {
   invalidated = true;
@@ -305,9 +308,45 @@ CUresult cuStreamQuery(CUstream stream) {
   return hangs ? CUDA_ERROR_NOT_READY : broken;
 }
 
-CUresult cuEventQuery(CUevent event) {
-  (void)event;
-  return hangs ? CUDA_ERROR_NOT_READY : broken;
+/* --- time --- */
+
+typedef struct CUevent_st {
+  long at, launches;
+} event;
+
+static _Atomic long now, launches; /* nanoseconds of the device */
+
+static long time_of(const char *name) {
+  const char *times = getenv("FAKE_TIMES");
+  size_t n = strlen(name);
+  for (const char *at = times; at; at = strchr(at, ',')) {
+    at += *at == ',';
+    if (strncmp(at, name, n) == 0 && at[n] == ':')
+      return atol(at + n + 1) * 1000;
+  }
+  return number_of("FAKE_TIME", 10) * 1000L;
+}
+
+CUresult cuEventCreate(CUevent *e, unsigned flags) {
+  (void)flags;
+  *e = calloc(1, sizeof **e);
+  return broken;
+}
+
+CUresult cuEventDestroy_v2(CUevent e) {
+  free(e);
+  return broken;
+}
+
+CUresult cuEventRecord(CUevent e, CUstream stream) {
+  (void)stream;
+  *e = (event){now, launches};
+  return broken;
+}
+
+CUresult cuEventQuery(CUevent e) {
+  bool soon = launches < e->launches + number_of("FAKE_LAG", 0);
+  return hangs || soon ? CUDA_ERROR_NOT_READY : broken;
 }
 
 CUresult cuStreamSynchronize(CUstream stream) {
@@ -324,10 +363,8 @@ CUresult cuCtxSynchronize(void) {
   return wait_for_all();
 }
 
-/* Everything takes 10 microseconds: candidates of autotuning are all close. */
 CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
-  (void)from, (void)to;
-  *ms = 0.01f;
+  *ms = to->at == from->at ? 0.01f : (float)(to->at - from->at) * 1e-6f;
   return broken;
 }
 
@@ -378,13 +415,18 @@ static bool is_quiet(void) {
   if (quiet < 0)
     quiet = !getenv("FAKE_LAUNCHED") && !getenv("FAKE_FAULT") &&
             !getenv("FAKE_HANG") && !getenv("FAKE_SHARED") &&
-            !getenv("FAKE_BREAKS");
+            !getenv("FAKE_BREAKS") && !getenv("FAKE_TIMES") &&
+            !getenv("FAKE_TIME");
   return quiet;
 }
 
 static CUresult launch(CUfunction function, unsigned shared) {
-  if (is_quiet() && !captured)
+  if (!captured)
+    launches++;
+  if (is_quiet() && !captured) {
+    now += 10000;
     return broken;
+  }
   const char *name = (const char *)function, *fault = getenv("FAKE_FAULT"),
              *hang = getenv("FAKE_HANG"),
              *code = fault ? strchr(fault, ':') : 0;
@@ -394,6 +436,7 @@ static CUresult launch(CUfunction function, unsigned shared) {
   if (captured)
     return add((node){.name = name, .shared = shared});
   note_in("FAKE_LAUNCHED", name);
+  now += time_of(name);
   if (broken)
     return broken;
   if (shared > (unsigned)number_of("FAKE_SHARED", 227 << 10))

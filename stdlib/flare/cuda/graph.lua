@@ -2,8 +2,7 @@
 local core = require "flare.core"
 local fail = require "flare.fail"
 
--- Calls before the capture and the one that it makes itself: autotuning measures at the third call
--- of a shape.
+-- Calls before the capture and the one that it makes itself, in which kernels are chosen for good.
 local WARM = 2
 
 local graph = {}
