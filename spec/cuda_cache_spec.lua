@@ -119,7 +119,7 @@ describe("compiled kernels on disk", function()
     assert.equal(before, (run(cache)))
   end)
 
-  it("of core.def are what a GPT asks for first", function()
+  it("of core.def are what a GPT and a residual network ask for first", function()
     assert(tree.read "kernels/cuda/driver/core.def" == core_kernels.page(), "build/flare "
       .. "spec/support/core_kernels.lua > kernels/cuda/driver/core.def brings it up to date")
   end)

@@ -1,7 +1,8 @@
 /* Without a pack, threads compile ahead into the disk cache, so that a launch
  * finds its kernel there, or waits for less: from a device's first stream
- * on those that training a transformer begins with (core.def), and once a
- * kernel had to be compiled all the same, what many programs need. */
+ * on those that training a transformer or a residual network begins with
+ * (core.def), and once a kernel had to be compiled all the same, what many
+ * programs need. */
 #define _GNU_SOURCE /* nice of one thread */
 #include "process.h"
 
