@@ -143,6 +143,28 @@ describe("nn.MoE", function()
     assert.not_same(load, m:load():totable())
   end)
 
+  it("multiplies a few tokens by weights of 16 bits as they are stored", function()
+    for dtype, tolerance in pairs{bf16 = 2e-2, f16 = 2e-3} do
+      local m = nn.MoE(96, {experts = 8, hidden = 64}):eval():to(dtype)
+      for _, tokens in ipairs{1, 5, 100} do
+        local x = flare.randn(tokens, 96):to(dtype)
+        local y, want = m(x), m:clone():to("f64")(x:to "f64")
+        near(y:to "f64", want, tolerance * want:abs():amax():item())
+      end
+    end
+  end)
+
+  it("moves its bias once in a checkpoint", function()
+    local m = layer(6, {experts = 3, top_k = 1, hidden = 4, bias_balance = 0.1})
+    local x = random(30, 6):requires_grad_(true)
+    local y = flare.checkpoint(m, x)
+    assert.same({0, 0, 0}, m.bias:totable())
+    y:sum():backward()
+    for e, n in ipairs(m:load():totable()) do
+      assert.near(n > 10 and -0.1 or n < 10 and 0.1 or 0, m.bias[e]:item(), 1e-15)
+    end
+  end)
+
   it("makes nothing of the size of tokens times experts times width", function()
     local m = nn.MoE(32, {experts = 64, hidden = 32})
     local x = flare.randn(1024, 32):requires_grad_(true)

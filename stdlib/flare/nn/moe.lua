@@ -203,7 +203,8 @@ function MoE:describe()
 end
 
 --- The losses of all mixtures of experts in a model, of their last forward and times their
--- factors: loss = loss + nn.moe_loss(model).
+-- factors: loss = loss + nn.moe_loss(model). Within flare.checkpoint, whose forward records
+-- nothing, they have no gradient: use `bias_balance` there.
 -- @return a tensor, or 0 if there is none
 local function moe_loss(model)
   local sum = 0
