@@ -10,6 +10,7 @@ return {
   power = {idle = 75, busy = 700},
   latency = 2e-6,
   efficiency = {product = 0.8, attention = 0.6, memory = 0.87, link = 0.82},
-  measured = "products of random bf16 matrices 790 TFLOP/s, attention forward and backward 540 to "
-    .. "690 TFLOP/s, copies 4.19 TB/s, all-reduce 370 of 450 GB/s; idle power is an estimate",
+  measured = "on an H200: products of random bf16 matrices 790 TFLOP/s, "
+    .. "copies 4.19 of 4.8 TB/s; as published: attention 540 to 690 TFLOP/s (FlashAttention-3, "
+    .. "2024), all-reduce 370 of 450 GB/s (NCCL without multicast); idle power is an estimate",
 }
