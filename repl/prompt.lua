@@ -6,6 +6,7 @@ local commands = require "flare.repl.commands"
 local core = require "flare.core"
 local history = require "flare.repl.history"
 local names = require "flare.repl.names"
+local pager = require "flare.repl.pager"
 local run = require "flare.repl.run"
 local signals = require "flare.repl.signals"
 local terminal = require "flare.repl.terminal"
@@ -104,9 +105,9 @@ local function run_text(text, env, kept)
   local source = text:match "^%s*%?%?%s*([%w_.:]+)%s*$"
   local asked = text:match "^%s*%?%s*([%w_.:]+)" or text:match "^%s*([%w_.:]+)%?%s*$"
   if source then
-    print(value_help.source(env, source))
+    pager.print(value_help.source(env, source))
   elseif asked then
-    print(value_help.describe(env, asked) or (require("flare.help").help(asked)))
+    pager.print(value_help.describe(env, asked) or (require("flare.help").help(asked)))
   elseif text:match "^%s*%?%s*$" or lone(text) == "help" then
     commands.run(":help", env, kept)
   elseif lone(text) == "quit" or lone(text) == "exit" then

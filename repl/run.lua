@@ -2,12 +2,13 @@
 local chunks = require "flare.repl.chunk"
 local core = require "flare.core"
 local names = require "flare.repl.names"
+local pager = require "flare.repl.pager"
 local signals = require "flare.repl.signals"
 local terminal = require "flare.repl.terminal"
 local value_help = require "flare.repl.value"
 
 -- The prompt goes on whatever a chunk does to these globals.
-local print, type, tostring, xpcall = print or io.write, type, tostring, xpcall
+local type, tostring, xpcall = type, tostring, xpcall
 local rawset, rawequal, pairs, getmetatable = rawset, rawequal, pairs, getmetatable
 local require, pcall = require, pcall
 local table, debug, math, io = table, debug, math, io
@@ -49,7 +50,7 @@ M.written = written
 
 local function show(results)
   for i = 1, results.n do
-    print((written(results[i])))
+    pager.print((written(results[i])))
     if i == 1 then rawset(_G, "_", results[i]) end
   end
 end
