@@ -200,6 +200,7 @@ static void test_questions(void) {
   GIVES(fl_tensor_runtime(NULL), NULL);
   GIVES(fl_tensor_contiguous(NULL), false);
   GIVES(fl_tensor_version(NULL), 0);
+  GIVES(fl_tensor_made(NULL), 0);
   GIVES(fl_tensor_closed(NULL), true);
   GIVES(fl_tensor_shares(NULL, t), false);
   GIVES(fl_tensor_shares(t, NULL), false);

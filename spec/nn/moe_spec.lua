@@ -186,5 +186,8 @@ describe("nn.MoE", function()
       assert.is_false(ok)
       assert.match(case[2], tostring(why), 1, true)
     end
+    local ok, why = pcall(nn.MoE(4), flare.ones(8, 2)) -- 16 elements, as of 4 rows of 4
+    assert.is_false(ok)
+    assert.match("MoE: the input must be (..., 4), got (8, 2)", tostring(why), 1, true)
   end)
 end)

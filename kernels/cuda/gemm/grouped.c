@@ -201,6 +201,9 @@ static void visit_grouped(flc_visitor *v, fl_dtype d, int rows) {
                      (int16_t)rows, ak, bk, 1);
       if (!low || fit)
         v->spec(v, &s, quick && (d == FL_BF16 || d == FL_F32));
+      s.t[5] = 0; /* lines that begin anywhere */
+      if (low && size == 1)
+        v->spec(v, &s, false);
     }
 }
 

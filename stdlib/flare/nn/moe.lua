@@ -7,6 +7,7 @@ local fail = require "flare.fail"
 local init = require "flare.nn.initialize"
 local Module = require "flare.nn.module"
 local options = require "flare.options"
+local walk = require "flare.nn.walk"
 
 local none = options.none
 local acts = {
@@ -174,6 +175,10 @@ end
 
 --- (..., width) -> the same shape
 function MoE:forward(x)
+  options.input(self, x)
+  if x:dim() == 0 or x:size(-1) ~= self.width then
+    fail("MoE: the input must be (..., %d), got (%s)", self.width, table.concat(x.shape, ", "))
+  end
   local flat = x:reshape(-1, self.width)
   local chosen, share, p, logits = self:route(flat)
   local order, ends, load = self:sort(chosen)
@@ -207,6 +212,9 @@ end
 -- nothing, they have no gradient: use `bias_balance` there.
 -- @return a tensor, or 0 if there is none
 local function moe_loss(model)
+  if not walk.is_module(model) then
+    fail("nn.moe_loss: a module is expected, got %s", options.kind(model))
+  end
   local sum = 0
   for _, layer in ipairs(model:modules()) do
     local found = class.is(layer, MoE) and last[layer]
