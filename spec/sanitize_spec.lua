@@ -20,7 +20,8 @@ describe("with the sanitizers", function()
   it("the program builds", function()
     -- -Og takes less than half of -O1's time; a build type would add -g, full debug information;
     -- checks of addresses are calls, which compile in less time than inline code
-    local command = "cmake -G Ninja -S . -B '%s' -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS='-Og -g1 "
+    local command = "CMAKE_GENERATOR=Ninja cmake -S . -B '%s' "
+      .. "-DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS='-Og -g1 "
       .. "--param asan-instrumentation-with-call-threshold=0' "
       .. "-DFLARE_SANITIZE=%s -DFLARE_ISAS=v3 2>&1 "
       .. "&& cmake --build '%s' --target flare --parallel 2 2>&1"
