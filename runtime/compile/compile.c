@@ -101,11 +101,14 @@ static void plan_holds(fli_plan *p, const fli_window *w) {
     p->recent = 0;
   } else
     shrinks = false;
-  if (grows || shrinks)
+  if (grows || shrinks) {
+    fli_recompute_forget(p);
     fli_plan_unbuild(p);
+  }
 }
 
 void fli_plan_free(fli_plan *p) {
+  fli_recompute_forget(p);
   fli_plan_unbuild(p);
   fli_mfree(p->entries);
   fli_mfree(p->args);
@@ -342,10 +345,26 @@ static void plan_starves(fli_plan *p, fli_window *w) {
   p->failed = ++p->starved >= STARVES;
 }
 
-/* Makes the steps of the plan; false: there are none. */
+/* Whether calls go on without their plan until it is ready. */
+static bool plan_waits(const fl_compiled *c, const fli_window *w) {
+  return !(c->wait || c->first || c->check || c->memory || w->rt->capture ||
+           w->rt->rehearsal);
+}
+
+#define MANY 256 /* launches: fewer are planned in a moment */
+
+/* Makes the steps of the plan; false: there are none. Backends that make
+ * kernels beside the program have plans made in slices, too. */
 static bool plan_built(fl_compiled *c, fli_plan *p, const fli_window *w) {
+  bool slices =
+      w->n > MANY && plan_waits(c, w) && fli_backend(w->rt, w->device)->prepare;
+  bool later = false;
   if (!p->built && !p->failed) {
-    p->built = fli_plan_build(c, p, w) == FL_OK;
+    fl_status s = fli_recompute(c, p, w, slices ? &later : NULL);
+    c->unready += later;
+    if (later)
+      return false;
+    p->built = s == FL_OK;
     if (!p->built) {
       fli_plan_unbuild(p);
       p->failed = true;
@@ -360,8 +379,7 @@ static bool plan_ready(fl_compiled *c, fli_plan *p, const fli_window *w) {
   if (p->prepared == p->n_steps)
     return true;
   fl_status s = fli_plan_prepare(p, w);
-  if (c->wait || c->first || c->check || c->memory || w->rt->capture ||
-      w->rt->rehearsal) {
+  if (!plan_waits(c, w)) {
     p->prepared = p->n_steps; /* launches wait, and say what has failed */
     return true;
   }

@@ -102,6 +102,7 @@ typedef struct fli_plan {
   fli_arg *repeat_args;
   uint32_t *copies;
   struct fli_replay *replay; /* its graphs (replay.c), NULL: none */
+  void *search;              /* for it, while it goes on (recompute.c) */
   int warm;                  /* runs that might have been a graph's */
   uint64_t sent;             /* launches of the runtime before the last run */
   bool plain;                /* a graph would not pay */

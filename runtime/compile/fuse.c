@@ -396,5 +396,5 @@ fl_status fli_plan_make(fl_compiled *c, fli_plan *p, const fli_window *w,
 }
 
 fl_status fli_plan_build(fl_compiled *c, fli_plan *p, const fli_window *w) {
-  return w->owner ? fli_recompute(c, p, w) : fli_plan_make(c, p, w, NULL);
+  return w->owner ? fli_recompute(c, p, w, NULL) : fli_plan_make(c, p, w, NULL);
 }

@@ -1,7 +1,8 @@
 /* Which values are computed a second time. Where a plan needs most memory,
  * values wait that launches far behind it read. A minimum cut over bytes says
  * which of them have to be kept, so that the others can be computed from them.
- * A choice is judged by the plan that is made of it. */
+ * A choice is judged by the plan that is made of it. The search may go on in
+ * later calls, from what it has found so far. */
 #include "recompute.h"
 #include "cut.h"
 
@@ -21,6 +22,12 @@ typedef enum again {
   AGAIN_ALL
 } again;
 
+typedef struct tried { /* a choice, and what its plan needs */
+  size_t peak;
+  uint64_t traffic;
+  uint32_t at; /* the launch of the peak, or the window's number of them */
+} tried;
+
 typedef struct choosing {
   fl_compiled *c;
   fli_plan *p;
@@ -38,6 +45,15 @@ typedef struct choosing {
   size_t least, least_chunk;
   uint32_t *least_from;
   int64_t *crossing, *waiting; /* of launches: bytes (see segment) */
+  tried now;                   /* r.from */
+  bool there;                  /* its plan is the one of `p` */
+  /* Plans are made over several calls: a call begins anew, and takes the first
+   * choices and what their plans need from the list. */
+  bool slices, paused;
+  uint32_t made, next; /* plans of this call; of the list, which comes next */
+  uint32_t n_list, room_list;
+  tried *list;
+  uint32_t *list_from; /* r.from of each */
 } choosing;
 
 #define SEVERAL (FUSE_NONE - 1)
@@ -221,21 +237,66 @@ static void choice_copy(const choosing *q, uint32_t *to, const uint32_t *from) {
   memcpy(to, from, q->w->n_slots * sizeof *to);
 }
 
-/* The plan of r.from. */
-static fl_status choice_make(choosing *q) {
-  q->r.any = false;
-  for (uint32_t k = 0; k < q->w->n_slots; k++)
-    q->r.any |= q->r.from[k] != FUSE_NONE;
-  fli_plan_unbuild(q->p);
-  return fli_plan_make(q->c, q->p, q->w, &q->r);
-}
-
 /* The launch at which the plan needs most. */
-static uint32_t choice_peak(const choosing *q) {
+static uint32_t peak_of(const choosing *q) {
   uint32_t i = q->p->peak_step;
   while (i < q->p->n_steps && q->p->steps[i].entry >= q->p->n)
     i++;
   return i < q->p->n_steps ? q->p->steps[i].entry : q->w->n;
+}
+
+/* Adds `now` and r.from to the list. */
+static fl_status list_add(choosing *q) {
+  size_t slots = q->w->n_slots;
+  if (q->n_list == q->room_list) {
+    uint32_t room = q->room_list ? 2 * q->room_list : 32;
+    tried *list = fli_malloc(
+        q->c->rt, room * (sizeof *list + slots * sizeof *q->list_from));
+    if (!list)
+      return FL_ENOMEM;
+    uint32_t *from = (uint32_t *)(void *)(list + room);
+    if (q->n_list) {
+      memcpy(list, q->list, q->n_list * sizeof *list);
+      memcpy(from, q->list_from, q->n_list * slots * sizeof *from);
+    }
+    fli_mfree(q->list);
+    q->list = list;
+    q->list_from = from;
+    q->room_list = room;
+  }
+  memcpy(q->list_from + q->n_list * slots, q->r.from,
+         slots * sizeof *q->r.from);
+  q->list[q->n_list++] = q->now;
+  q->next = q->n_list;
+  return FL_OK;
+}
+
+/* Makes the plan of r.from, whatever the list has. */
+static fl_status choice_build(choosing *q) {
+  if (q->slices && q->made) {
+    q->paused = true;
+    return FL_ESIZE;
+  }
+  q->made++;
+  q->there = true;
+  q->r.any = false;
+  for (uint32_t k = 0; k < q->w->n_slots; k++)
+    q->r.any |= q->r.from[k] != FUSE_NONE;
+  fli_plan_unbuild(q->p);
+  FLI_TRY(fli_plan_make(q->c, q->p, q->w, &q->r));
+  q->now = (tried){q->p->peak, q->p->traffic, peak_of(q)};
+  return FL_OK;
+}
+
+/* What the plan of r.from needs. */
+static fl_status choice_make(choosing *q) {
+  if (q->next < q->n_list) {
+    q->now = q->list[q->next++];
+    q->there = false;
+    return FL_OK;
+  }
+  FLI_TRY(choice_build(q));
+  return q->slices ? list_add(q) : FL_OK;
 }
 
 /* A choice from the one in `saved`, at the peak of the plan that is there. */
@@ -244,7 +305,10 @@ static fl_status choice_try(choosing *q, again level, uint32_t before,
   choice_copy(q, q->r.from, q->saved);
   q->level = level;
   q->before = before;
-  FLI_TRY(cut_choose(q, launches));
+  if (q->next < q->n_list)
+    choice_copy(q, q->r.from, q->list_from + q->next * (size_t)q->w->n_slots);
+  else if (!q->slices || !q->made)
+    FLI_TRY(cut_choose(q, launches));
   return choice_make(q);
 }
 
@@ -257,9 +321,9 @@ static fl_status choice_partly(choosing *q, again level, size_t least,
   for (int k = 0; k < BISECTS && low < high; k++) {
     uint32_t middle = low + (high - low + 1) / 2;
     FLI_TRY(choice_try(q, level, middle, launches));
-    if (q->p->traffic <= traffic) {
-      if (q->p->peak < least) {
-        least = q->p->peak;
+    if (q->now.traffic <= traffic) {
+      if (q->now.peak < least) {
+        least = q->now.peak;
         choice_copy(q, q->best, q->r.from);
       }
       low = middle;
@@ -273,15 +337,15 @@ static fl_status choice_partly(choosing *q, again level, size_t least,
  * choice in `saved`, and its plan is there. */
 static fl_status choice_round(choosing *q, again level, uint64_t traffic,
                               bool *launches) {
-  size_t least = q->p->peak;
-  q->peak = choice_peak(q);
+  size_t least = q->now.peak;
+  q->peak = q->now.at;
   if (q->peak >= q->w->n)
     return FL_OK;
   choice_copy(q, q->best, q->saved);
   FLI_TRY(choice_try(q, level, FUSE_NONE, launches));
-  if (q->p->traffic > traffic)
+  if (q->now.traffic > traffic)
     FLI_TRY(choice_partly(q, level, least, traffic, launches));
-  else if (q->p->peak < least) {
+  else if (q->now.peak < least) {
     choice_copy(q, q->saved, q->r.from);
     return FL_OK;
   }
@@ -293,9 +357,9 @@ static fl_status choice_round(choosing *q, again level, uint64_t traffic,
 /* Without a cap: what fuses, then what costs hardly more. Tests compute again
  * whatever they can. */
 static fl_status choose_free(choosing *q, bool *launches) {
-  const uint64_t first = q->p->traffic;
+  const uint64_t first = q->now.traffic;
   for (int k = 0; k < ROUNDS; k++) {
-    size_t before = q->p->peak;
+    size_t before = q->now.peak;
     uint64_t traffic = first + first / (k ? CHEAP : FREE);
     again level = k == 0 ? AGAIN_FUSED : AGAIN_CHEAP;
     if (q->c->again) {
@@ -303,7 +367,7 @@ static fl_status choose_free(choosing *q, bool *launches) {
       level = (again)k;
     }
     FLI_TRY(choice_round(q, level, traffic, launches));
-    if (k && q->p->peak == before)
+    if (k && q->now.peak == before)
       break;
   }
   return FL_OK;
@@ -317,12 +381,12 @@ static void choice_none(choosing *q, uint32_t *from) {
 
 /* True: the plan that is there needs no more than `room`. */
 static bool cap_holds(choosing *q, size_t room) {
-  if (q->p->peak < q->least) {
-    q->least = q->p->peak;
+  if (q->now.peak < q->least) {
+    q->least = q->now.peak;
     q->least_chunk = q->r.chunk;
     choice_copy(q, q->least_from, q->r.from);
   }
-  return q->p->peak <= room;
+  return q->now.peak <= room;
 }
 
 /* Of the values that a round computes again, no more than it takes. */
@@ -333,7 +397,7 @@ static fl_status cap_fewest(choosing *q, again level, size_t room,
   for (int k = 0; k < BISECTS && low < high; k++) {
     uint32_t middle = low + (high - low) / 2;
     FLI_TRY(choice_try(q, level, middle, launches));
-    if (q->p->peak <= room) {
+    if (q->now.peak <= room) {
       choice_copy(q, q->best, q->r.from);
       high = middle;
     } else
@@ -347,15 +411,15 @@ static fl_status cap_fewest(choosing *q, again level, size_t room,
 static fl_status cap_rounds(choosing *q, again level, uint32_t before,
                             size_t room, bool *launches) {
   for (int k = 0; k < 2 * ROUNDS; k++) {
-    size_t least = q->p->peak;
-    q->peak = choice_peak(q);
+    size_t least = q->now.peak;
+    q->peak = q->now.at;
     if (q->peak >= q->w->n)
       return FL_OK;
     choice_copy(q, q->saved, q->r.from);
     FLI_TRY(choice_try(q, level, before, launches));
     if (cap_holds(q, room))
       return level == AGAIN_ALL ? FL_OK : cap_fewest(q, level, room, launches);
-    if (q->p->peak >= least)
+    if (q->now.peak >= least)
       return FL_OK;
   }
   return FL_OK;
@@ -411,7 +475,7 @@ static uint32_t segment(choosing *q, int n) {
 /* Whole segments, with their products: as few as hold the cap. */
 static fl_status cap_segments(choosing *q, size_t room, bool *launches) {
   static const int parts[] = {2, 3, 4, 6, 8, 12, 16, 24, 32};
-  uint32_t peak = choice_peak(q);
+  uint32_t peak = q->now.at;
   for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
     q->peak = peak;
     uint32_t before = peak < q->w->n ? segment(q, parts[k]) : 0;
@@ -427,7 +491,7 @@ static fl_status cap_segments(choosing *q, size_t room, bool *launches) {
 /* Cheap values first, then in smaller chunks, then whole segments. */
 static fl_status choose_cap(choosing *q, size_t room, bool *launches) {
   static const int chunks[] = {0, 8, 32};
-  size_t first = q->p->peak;
+  size_t first = q->now.peak;
   q->least = SIZE_MAX;
   for (int k = 0; k < 6; k++) {
     int chunk = chunks[k % 3];
@@ -439,7 +503,7 @@ static fl_status choose_cap(choosing *q, size_t room, bool *launches) {
     FLI_TRY(choice_make(q));
     if (cap_holds(q, room))
       return FL_OK;
-    if (chunk && q->p->peak >= first)
+    if (chunk && q->now.peak >= first)
       continue; /* nothing runs in chunks */
     FLI_TRY(k < 3 ? cap_rounds(q, AGAIN_CHEAP, FUSE_NONE, room, launches)
                   : cap_segments(q, room, launches));
@@ -453,48 +517,86 @@ static fl_status choose_cap(choosing *q, size_t room, bool *launches) {
 
 static fl_status choose(choosing *q, bool *launches) {
   size_t room = fli_cap_room(q->c, q->p, q->w);
-  FLI_TRY(fli_plan_make(q->c, q->p, q->w, &q->r));
+  FLI_TRY(choice_make(q));
   q->p->room = room;
-  if (q->c->memory && q->p->peak > room)
+  if (q->c->memory && q->now.peak > room)
     return choose_cap(q, room, launches);
-  if (q->p->peak < LEAST && !q->c->again)
+  if (q->now.peak < LEAST && !q->c->again)
     return FL_OK;
   fl_status s = choose_free(q, launches);
-  if (s == FL_OK || s == FL_ENOMEM)
+  if (s == FL_OK || s == FL_ENOMEM || q->paused)
     return s;
   for (uint32_t k = 0; k < q->w->n_slots; k++) /* a kernel was too large */
     q->r.from[k] = FUSE_NONE;
-  return choice_make(q);
+  q->slices = false;
+  return choice_build(q);
 }
 
-fl_status fli_recompute(fl_compiled *c, fli_plan *p, const fli_window *w) {
-  choosing q = {.c = c, .p = p, .w = w, .before = FUSE_NONE};
+static choosing *choosing_new(fl_compiled *c, fli_plan *p,
+                              const fli_window *w) {
   size_t slots = w->n_slots, n = w->n;
-  q.r.args = fli_malloc(
-      c->rt, w->n_args * sizeof *q.r.args + 2 * n * sizeof *q.crossing +
-                 10 * slots * sizeof *q.r.from + 3 * n + 2 * slots + 1);
-  if (!q.r.args)
+  choosing *q = fli_malloc(c->rt, sizeof *q);
+  if (!q)
+    return NULL;
+  *q = (choosing){.c = c, .p = p};
+  q->r.args = fli_malloc(
+      c->rt, w->n_args * sizeof *q->r.args + 2 * n * sizeof *q->crossing +
+                 10 * slots * sizeof *q->r.from + 3 * n + 2 * slots + 1);
+  if (!q->r.args) {
+    fli_mfree(q);
+    return NULL;
+  }
+  q->crossing = (int64_t *)(void *)(q->r.args + w->n_args);
+  q->waiting = q->crossing + n;
+  q->r.from = (uint32_t *)(void *)(q->waiting + n);
+  q->writer = q->r.from + slots; /* the next five: look() */
+  q->touched = q->writer + slots;
+  q->late = q->touched + slots;
+  q->written = q->late + slots;
+  q->rewritten = q->written + slots;
+  q->reach = q->rewritten + slots;
+  q->saved = q->reach + slots;
+  q->best = q->saved + slots;
+  q->least_from = q->best + slots;
+  q->r.cheap = (uint8_t *)(q->least_from + slots);
+  q->r.runs = (bool *)(q->r.cheap + n);
+  q->kept = q->r.cheap + 3 * n;
+  q->opaque = q->kept + slots;
+  return q;
+}
+
+void fli_recompute_forget(fli_plan *p) {
+  choosing *q = p->search;
+  p->search = NULL;
+  if (!q)
+    return;
+  fli_mfree(q->list);
+  fli_mfree(q->r.args);
+  fli_mfree(q);
+}
+
+fl_status fli_recompute(fl_compiled *c, fli_plan *p, const fli_window *w,
+                        bool *later) {
+  size_t slots = w->n_slots;
+  choosing *q = p->search ? p->search : choosing_new(c, p, w);
+  if (!q)
     return FL_ENOMEM;
-  q.crossing = (int64_t *)(void *)(q.r.args + w->n_args);
-  q.waiting = q.crossing + n;
-  q.r.from = (uint32_t *)(void *)(q.waiting + n);
-  q.writer = q.r.from + slots; /* the next five: look() */
-  q.touched = q.writer + slots;
-  q.late = q.touched + slots;
-  q.written = q.late + slots;
-  q.rewritten = q.written + slots;
-  q.reach = q.rewritten + slots;
-  q.saved = q.reach + slots;
-  q.best = q.saved + slots;
-  q.least_from = q.best + slots;
-  q.r.cheap = (uint8_t *)(q.least_from + slots);
-  q.r.runs = (bool *)(q.r.cheap + n);
-  q.kept = q.r.cheap + 3 * n;
-  q.opaque = q.kept + slots;
-  memset(q.r.from, 0xff, slots * sizeof *q.r.from);
-  memset(q.saved, 0xff, slots * sizeof *q.saved);
-  memset(q.kept, 0, slots);
-  fl_status s = choose(&q, q.r.runs + n);
-  fli_mfree(q.r.args);
+  p->search = q;
+  q->w = w;
+  q->slices = later != NULL;
+  q->paused = q->there = false;
+  q->made = q->next = 0;
+  q->before = FUSE_NONE;
+  memset(q->r.from, 0xff, slots * sizeof *q->r.from);
+  memset(q->saved, 0xff, slots * sizeof *q->saved);
+  memset(q->kept, 0, slots);
+  fl_status s = choose(q, q->r.runs + w->n);
+  if (s == FL_OK && !q->there)
+    s = choice_build(q);
+  if (s && q->paused) {
+    *later = true;
+    return FL_OK;
+  }
+  fli_recompute_forget(p);
   return s;
 }

@@ -21,8 +21,12 @@ struct fli_recompute {
 };
 
 /* What the plan needs is made less: by default where it costs nearly nothing,
- * with a cap until it is kept. p is built. */
-fl_status fli_recompute(fl_compiled *c, fli_plan *p, const fli_window *w);
+ * with a cap until it is kept. p is built; or, if `later` is no NULL and
+ * becomes true, the search goes on in the next call for such a window: a call
+ * then makes one plan. */
+fl_status fli_recompute(fl_compiled *c, fli_plan *p, const fli_window *w,
+                        bool *later);
+void fli_recompute_forget(fli_plan *p);
 
 /* --- cap.c --- */
 
