@@ -24,7 +24,7 @@ describe("padded products", function()
     local code, n = source "padded.c":gsub('#include "product.h"',
       '#include "kernels/cuda/gemm/product.h"'):gsub('#include "padded.h"',
       '#include "kernels/cuda/gemm/padded.h"'):gsub("#define (%u+) +%d+", {
-        PAYS = "#define PAYS 0", TALL = "#define TALL 16"})
+        PAYS = "#define PAYS 0", TALL = "#define TALL 16", LEAST = "#define LEAST 2"})
     assert.truthy(n >= 2 and code:find("PAYS 0", 1, true) and code:find("TALL 16", 1, true))
     local function filled(name, mark, by)
       local text = tree.read("spec/support/fake_cuda/" .. name)

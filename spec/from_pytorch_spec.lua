@@ -38,6 +38,10 @@ local special = {
   {"flare.conv", function()
     return {x = flare.ones(1, 2, 5, 5), w = flare.ones(4, 2, 3, 3), b = flare.ones(4)}
   end},
+  {"flare.grouped_mm", function()
+    return {a = flare.ones(4, 3), b = flare.ones(2, 3, 2),
+            ends = flare.tensor({1, 4}, {dtype = "i64"})}
+  end},
   {"flare.im2col", function() return {x = flare.ones(1, 2, 5, 5)} end},
   {"x:unfold", function() return {dim = 2, size = 2, step = 1} end},
   {"flare.from_dlpack", function() return {capsule = flare.ones(2):to_dlpack()} end},

@@ -98,7 +98,7 @@ describe("stacks and grids", function()
     assert.same({{1, 1}, {2, 2}, {3, 3}}, flare.column_stack(v, v):totable())
     assert.equal("(1, 3, 2)", tostring(flare.dstack(v, v).shape))
     assert.equal("(2, 3, 2)", tostring(flare.dstack(m, m).shape))
-    fails("hstack: input 2 is number, not a tensor", flare.hstack, v, 3)
+    fails("hstack: input 2 must be a tensor, got number", flare.hstack, v, 3)
     fails("needs at least one", flare.vstack)
   end)
 

@@ -5,9 +5,10 @@
 #include "product.h"
 #include "padded.h"
 
-#define LINE 8    /* elements of 16 bytes */
-#define PAYS 256  /* multiply-adds for each element that is copied */
-#define TALL 1024 /* rows of C, from which the last few are worth a launch */
+#define LINE  8    /* elements of 16 bytes */
+#define PAYS  256  /* multiply-adds for each element that is copied */
+#define LEAST 32   /* of each size: smaller ones have kernels of their own */
+#define TALL  1024 /* rows of C, from which the last few are worth a launch */
 
 static int64_t pad_up(int64_t n) {
   return fl_ceil_div(n, LINE) * LINE;
@@ -134,8 +135,8 @@ bool flc_product_padded(const fl_launch *l, const flc_product *p,
   padded a = {p->a, p->m, p->k, p->am, p->ak, false},
          b = {p->b, p->n, p->k, p->bn, p->bk, false};
   bool odd_k = p->k % LINE != 0, odd_n = p->n % LINE != 0;
-  if (fl_dtype_size(p->dtype) != 2 || p->dims > 0 || p->apart ||
-      !pad_describe(&a) || !pad_describe(&b))
+  if (fl_dtype_size(p->dtype) != 2 || p->dims > 0 || p->apart || p->m < LEAST ||
+      p->n < LEAST || p->k < LEAST || !pad_describe(&a) || !pad_describe(&b))
     return false;
   bool odd_m = !a.runs && p->m % LINE != 0;
   if ((!odd_k && !odd_n && !odd_m) ||

@@ -29,7 +29,7 @@ typedef struct call {
   bool last;     /* all operands have channels innermost as they lie */
   void *weights; /* as the library reads or writes them where it is so, or
                     contiguous */
-  flc_dnn_layout y[3];
+  flc_dnn_layout layout[3];
   shape *shape;
   flc_conv
       packed; /* c on copies with channels innermost, once they are there */
@@ -43,7 +43,7 @@ typedef struct job { /* plans of a shape that a thread is to make */
   bool may_pack, may_plain;
   bool has_first, first_packed; /* the shape has a plan already */
   int most;
-  flc_dnn_layout y[2][3]; /* plain, packed */
+  flc_dnn_layout layout[2][3]; /* plain, packed */
   void *at[2][3];
   struct job *next;
 } job;
@@ -229,7 +229,7 @@ static void load_plan(cudnnHandle_t h, CUstream s, const flc_dnn_plan *p,
 /* Those of one layout, without the one that the shape has already. */
 static int job_plans(const job *j, cudnnHandle_t h, bool packed,
                      flc_dnn_plan *plans) {
-  int n = flc_dnn_plans(h, packed ? &j->packed : &j->plain, j->y[packed],
+  int n = flc_dnn_plans(h, packed ? &j->packed : &j->plain, j->layout[packed],
                         packed, j->most, plans);
   if (n && j->has_first && packed == j->first_packed) {
     flc_dnn_drop(&plans[0]);
@@ -308,13 +308,13 @@ static job *job_new(call *k) {
              .has_first = k->shape->found,
              .first_packed = k->shape->found && k->shape->plans[0].packed,
              .most = k->shape->ours ? FEW : PLANS};
-  memcpy(j->y[0], k->y, sizeof k->y);
+  memcpy(j->layout[0], k->layout, sizeof k->layout);
   j->at[0][0] = k->c->x.data;
   j->at[0][1] = k->weights;
   j->at[0][2] = k->c->y.data;
-  if (packs && flc_dnn_planes(c, &c->x, &j->y[1][0]) &&
-      flc_dnn_planes(c, &c->y, &j->y[1][2])) {
-    flc_dnn_weights(c, c->w, &j->y[1][1], true);
+  if (packs && flc_dnn_planes(c, &c->x, &j->layout[1][0]) &&
+      flc_dnn_planes(c, &c->y, &j->layout[1][2])) {
+    flc_dnn_weights(c, c->w, &j->layout[1][1], true);
     j->packed = *c;
     j->may_pack = true;
     j->at[1][0] = c->x.data;
@@ -361,7 +361,8 @@ static int first_plan(call *k, flc_dnn_plan *plan) {
     flc_dnn_weights(&k->packed, k->packed.w, &last[1], true);
     found = flc_dnn_plans(h, &k->packed, last, true, 1, plan);
   }
-  return found || !h ? found : flc_dnn_plans(h, k->c, k->y, false, 1, plan);
+  return found || !h ? found
+                     : flc_dnn_plans(h, k->c, k->layout, false, 1, plan);
 }
 
 static shape *shape_of(call *k, flc_tuned *place, bool own) {
@@ -445,12 +446,12 @@ static fl_status convolve(const fl_launch *l, const flc_conv *c) {
   call k = {.l = l, .c = c, .last = lies_last(c)};
   int64_t key[FLC_KEY];
   if (by == FLC_OWN || work == 0 || (by == FLC_AUTO && work < SMALL) ||
-      !flc_dnn_planes(c, &c->x, &k.y[0]) ||
-      !flc_dnn_planes(c, &c->y, &k.y[2]) || !flc_dnn_get())
+      !flc_dnn_planes(c, &c->x, &k.layout[0]) ||
+      !flc_dnn_planes(c, &c->y, &k.layout[2]) || !flc_dnn_get())
     return flc_conv_native(l, c);
   k.weights = c->w ? c->w : c->w_last;
-  flc_dnn_weights(c, k.weights, &k.y[1], k.last);
-  key_of(l, c, k.y, by, k.last, key);
+  flc_dnn_weights(c, k.weights, &k.layout[1], k.last);
+  key_of(l, c, k.layout, by, k.last, key);
   flc_tuned *place = flc_tuned_of(key);
   if (!place)
     return FL_ENOMEM;
