@@ -50,7 +50,8 @@ describe("pad_sequence", function()
     assert.same({{1, 1, -1, -1}, {1, 1, 1, 1}}, x:select(3, 2):totable())
     assert.same({2, 4}, lengths:totable())
     assert.same({{1, 1}, {0, 1}}, flare.pad_sequence{flare.ones(1), flare.ones(2)}:totable())
-    refused("pad_sequence: input 2 must be a tensor, got number", flare.pad_sequence, {flare.ones(1), 3})
+    refused("pad_sequence: input 2 must be a tensor, got number", flare.pad_sequence,
+            {flare.ones(1), 3})
   end)
 end)
 
