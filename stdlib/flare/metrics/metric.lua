@@ -47,7 +47,7 @@ function Metric:keep(name, x)
   self.states[name] = list
 end
 
---- Puts a tensor in the place of all rows.
+--- Replaces all rows of a state by those of the tensor x.
 function Metric:replace(name, x) self.states[name] = {x} end
 
 local function joined(list)
