@@ -5,16 +5,9 @@ local alert = require "flare.repl.alert"
 local attach = require "flare.repl.attach"
 local core = require "flare.core"
 local tree = require "spec.support.tree"
+local written = tree.written
 
 local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
-
-local function written(text)
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-  return path
-end
 
 -- Runs f(pid, path) beside a script, which prints its number first and runs until f is over;
 -- returns what it printed then.

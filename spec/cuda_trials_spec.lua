@@ -70,11 +70,7 @@ local function count(list, name)
 end
 
 describe("trials of candidates", function()
-  setup(function()
-    fakes.machine(place)
-    fakes.build(place, "libcublasLt.so.13", "all tuning", "-D BLAS")
-    fakes.build(place, "libcudnn.so.9", "all tuning", "-D DNN")
-  end)
+  setup(function() fakes.tuning(place) end)
   teardown(function() os.execute("rm -rf " .. place) end)
 
   local times = 'FAKE_TIMES="plan<0>:100,plan<1>:104,plan<2>:80,plan<3>:110,plan<4>:100,'

@@ -11,11 +11,7 @@ local function run(script)
 end
 
 describe("a launch on a GPU", function()
-  setup(function()
-    fakes.machine(place)
-    fakes.build(place, "libcublasLt.so.13", "all tuning", "-D BLAS")
-    fakes.build(place, "libcudnn.so.9", "all tuning", "-D DNN")
-  end)
+  setup(function() fakes.tuning(place) end)
   teardown(function() os.execute("rm -rf " .. place) end)
 
   it("trains a U-Net in bf16, whose convolutions and products are autotuned", function()

@@ -2,16 +2,9 @@
 local Client = require "spec.support.dap"
 local core = require "flare.core"
 local tree = require "spec.support.tree"
+local written = tree.written
 
 local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
-
-local function written(text)
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-  return path
-end
 
 -- Runs f(client, path) with a script.
 local function session(script, f)

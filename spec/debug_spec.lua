@@ -2,16 +2,9 @@
 -- through a terminal.
 local Session = require "spec.support.session"
 local tree = require "spec.support.tree"
+local written = tree.written
 
 local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
-
-local function written(text)
-  local name = os.tmpname()
-  local file = assert(io.open(name, "w"))
-  file:write(text)
-  file:close()
-  return name
-end
 
 -- What `flare options script` prints for these lines of input, without prompts; the script's name
 -- is FILE.

@@ -42,9 +42,7 @@ end]]
 -- @return a list of {key, name}
 function M.list()
   local place, list, known = os.tmpname() .. ".d", {}, {}
-  fakes.machine(place)
-  fakes.build(place, "libcublasLt.so.13", "all tuning", "-D BLAS")
-  fakes.build(place, "libcudnn.so.9", "all tuning", "-D DNN")
+  fakes.tuning(place)
   local function run(settings, script)
     local said, status = fakes.run(place, "FLARE_CACHE=off FAKE_MEMORY=16000000000 " .. settings,
       script .. loaded)

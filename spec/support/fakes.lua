@@ -25,6 +25,13 @@ function fakes.machine(folder)
   fakes.build(folder, "libnvrtc.so.13", "all compiler", "-D COMPILER")
 end
 
+--- The same with cuBLASLt and cuDNN, whose candidates take the time that FAKE_TIMES says.
+function fakes.tuning(folder)
+  fakes.machine(folder)
+  fakes.build(folder, "libcublasLt.so.13", "all tuning", "-D BLAS")
+  fakes.build(folder, "libcudnn.so.9", "all tuning", "-D DNN")
+end
+
 --- A variable for what runs with a fake driver, which keeps what it is asked for.
 fakes.leaks = 'ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0"'
 

@@ -34,6 +34,16 @@ function tree.op_table(root)
   end))
 end
 
+--- A temporary file with this text.
+-- @return its path
+function tree.written(text)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+  return path
+end
+
 --- Makes generated/op_slots.h in a copy of the sources: the positions of what its table declares.
 function tree.name_slots(root)
   local lua = tree.read(tree.build .. "/CMakeCache.txt"):match "LUA_PROGRAM:%w+=([^\n]+)"
