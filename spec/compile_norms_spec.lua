@@ -130,5 +130,22 @@ for _, device in ipairs(rows.devices) do
       local off = (x.grad - want):abs():max():item()
       assert(off <= 1e-5 * want:abs():max():item(), off)
     end)
+
+    it("adds two batch norms of 16-bit floats in one kernel", function()
+      local shape = {8, 16, 24, 24}
+      local a, b = flare.randn(shape, {dtype = "f64"}), flare.randn(shape, {dtype = "f64"}) * 3 + 1
+      local function both(x, y) return (flare.batch_norm(x) + flare.batch_norm(y)):relu() end
+      for _, dtype in ipairs {"bf16", "f16"} do
+        local x = a:to(dtype):to{layout = "channels_last"}
+        local y = b:to(dtype):to{layout = "channels_last"}
+        local want = both(x:to "f64", y:to "f64")
+        local plan = flare.explain(both, x:to(device), y:to(device))
+        assert.equal("batch_norm x2+add+relu", plan.kernels[#plan.kernels].operators)
+        assert.equal(3, #plan.kernels) -- statistics, statistics, the rest
+        local off = (compiled(both, x:to(device), y:to(device)):to("cpu"):to "f64" - want):abs()
+        -- the result is rounded once, and what is added is at most 16 large
+        assert(off:max():item() <= 8 * last[dtype], off:max():item())
+      end
+    end)
   end)
 end

@@ -278,13 +278,13 @@ static bool value_again(fuse *f, int i, uint32_t def, const fl_form *at,
   if (there == OUTSIDE)
     return fli_fuse_resolve(f, i, a->slot, a->meta.dtype, at, entry, mask,
                             depth + 1, close, v);
-  if (!built)
+  if (!built || /* parts of rows compute in f32 */
+      !value_try(f, fli_graph_cast(&g->graph, y[0], a->meta.dtype, v)))
     return false;
-  *v = y[0];
   return partly == INSIDE ||
          (fli_fuse_resolve(f, i, a->slot, a->meta.dtype, at, entry, mask,
                            depth + 1, close, &old) &&
-          value_where(f, g, own, y[0], old, v));
+          value_where(f, g, own, *v, old, v));
 }
 
 /* --- loads --- */
