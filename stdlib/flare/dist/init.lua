@@ -296,7 +296,8 @@ end
 
 require "flare.lazy"("dist", dist, {
   DataParallel = "flare.dist.data_parallel", LocalSGD = "flare.dist.local_sgd",
-  ZeRO = "flare.dist.zero",
+  ZeRO = "flare.dist.zero", tensor_parallel = "flare.dist.parallel.tensor",
+  state_dict = "flare.dist.parallel.state", load_state_dict = "flare.dist.parallel.state",
 })
 local meta = getmetatable(dist)
 local find = meta.__index

@@ -21,8 +21,12 @@ function Causal:loss(ids, labels)
   labels = labels or ids
   local time = ids:size(2)
   local logits = self:logits(self:features(ids):narrow(2, 1, time - 1))
-  return (core.cross_entropy(logits:flatten(1, 2), labels:narrow(2, 2, time - 1):flatten(1, 2),
-                             {base = 0}))
+  return self:criterion(logits:flatten(1, 2), labels:narrow(2, 2, time - 1):flatten(1, 2))
+end
+
+--- The mean cross entropy of logits (n, vocabulary) and targets (n); -100 is left out.
+function Causal:criterion(logits, targets) -- luacheck: ignore self
+  return (core.cross_entropy(logits, targets, {base = 0}))
 end
 
 --- Room for the keys and values of texts of up to `length` tokens; see models.Cache.

@@ -65,7 +65,7 @@ function MultiHeadAttention:forward(x, memory, mask)
   local v = split(self.v(memory), heads)
   local y = core.attention(q, k, v, mask, {causal = self.causal,
                                            dropout = self.training and self.dropout or 0})
-  return self.out(y:transpose(2, 3):reshape(x.shape))
+  return self.out(y:transpose(2, 3):reshape(x:size(1), x:size(2), -1))
 end
 
 --- The attention weights that forward uses: the softmax of the scores over the memory's positions.
@@ -74,7 +74,7 @@ end
 function MultiHeadAttention:weights(x, memory, mask)
   check(x)
   local q, k = split(self.q(x), self.heads), split(self.k(memory or x), self.heads)
-  local scores = q:matmul(k:transpose(3, 4)) / math.sqrt(self.width // self.heads)
+  local scores = q:matmul(k:transpose(3, 4)) / math.sqrt(q:size(4))
   if self.causal then
     local past = core.ones(x:size(2), scores:size(4), {device = x.device})
       :tril(scores:size(4) - x:size(2)):gt(0)
