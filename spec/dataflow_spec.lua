@@ -319,6 +319,34 @@ link 400: rounds of 9 suffices for useful of 0.9]], tostring(s))
     assert.error_matches(function() dataflow.sweep(schedule, plain, {{"link"}}) end,
       "axis 1 must be {name, {value, ...}}", nil, true)
   end)
+
+  it("aims at the least energy", function()
+    -- 10 W all the time and 100 W more for the ten seconds in which it computes
+    local axes = {{"link", {25, 50, 100, 200}}}
+    local s = dataflow.sweep(schedule {}, plain, axes, {goal = "energy", want = 1107.5})
+    for i, link in ipairs {25, 50, 100, 200} do
+      local time = link < 100 and 1000 / link + 1 or 100 / link + 10
+      assert.near(10 * time + 100 * 10, s.rows[i][1].value, 1e-6)
+    end
+    assert.equal(200, s.best.point.link)
+    assert.near(400 / 3, s.least[1].least, 0.03) -- 100 / link = 0.75
+    assert.match("\nlink of 133.[%d]+ suffices for energy of 1107.5\nleast energy: 1105, "
+      .. "at link 200$", tostring(s))
+    local tokens = schedule {}
+    tokens.info = {tokens = 221}
+    s = dataflow.sweep(tokens, plain, axes, {goal = "joules_per_token"})
+    assert.near(5, s.best.value, 1e-9)
+    local tight = dataflow.sweep({tasks = {{name = "a", seconds = 1,
+      holds = {{"x", bytes = 3 << 30}}}}}, plain, {{"memory", {2, 4}}}, {goal = "energy"})
+    assert.equal(4, tight.best.point.memory)
+    assert.error_matches(function()
+      dataflow.sweep(schedule {}, plain, axes, {goal = "joules_per_token"})
+    end, "the schedule does not say how many tokens it has", nil, true)
+    local unknown = {name = "dark", peak = {f32 = 1}, memory = {bytes = 1, rate = 1}}
+    assert.error_matches(function()
+      dataflow.sweep(schedule {}, unknown, axes, {goal = "energy"})
+    end, "dark has no power = {idle = watts, busy = watts}", nil, true)
+  end)
 end)
 
 describe("wrong arguments", function()

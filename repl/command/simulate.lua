@@ -18,7 +18,8 @@ figures of the machine that differ:
 of a recording: --dtype NAME in place of f32, --on-chip NAME,... operators that move no bytes
 ranges, one or two, of these figures or of a scheme's numbers:
   --sweep NAME=8..64 (doubling), NAME=8..64:8 (steps) or NAME=8,24
-  --goal useful|utilisation|tokens_per_second   --want VALUE   the least figure that reaches it
+  --goal useful|utilisation|tokens_per_second|joules_per_token|energy
+  --want VALUE     the least figure that reaches it
 output:
   --svg FILE, --trace FILE     a picture; a trace for Perfetto and Chrome
   --page FILE      a page with sliders for the machine's figures; of a range of a scheme's numbers,

@@ -12,7 +12,9 @@ local STEPS = 12 -- halvings in the search for the least figure
 local figures = {link = true, peer = true, net = true, memory = true, host = true, bandwidth = true,
                  latency = true, compute = true, matrix = true}
 
-local goals = {useful = true, utilisation = true, tokens_per_second = true}
+-- What can be aimed at: 1 where more is better, -1 where less is.
+local goals = {useful = 1, utilisation = 1, tokens_per_second = 1, joules_per_token = -1,
+  energy = -1}
 
 local function check_axes(axes)
   if type(axes) ~= "table" or #axes < 1 or #axes > 2 then
@@ -53,9 +55,16 @@ local function run(self, point)
   local schedule = self.make
   if type(schedule) == "function" then schedule = schedule(rest) end
   local result, message = simulate(schedule, self.machine, change)
-  return {point = point, result = result, message = message, value = result and result[self.goal]
-    or 0}
+  local value = result and result[self.goal]
+  if result and not value and self.goal == "joules_per_token" then
+    fail("dataflow.sweep: the schedule does not say how many tokens it has: goal = 'energy' takes "
+      .. "the joules of the step")
+  end
+  return {point = point, result = result, message = message,
+    value = value or (self.sign > 0 and 0 or math.huge)}
 end
+
+local function reaches(self, value) return self.sign * value >= self.sign * self.want end
 
 -- The least figure of the first axis at which the goal is reached, between two values of it.
 local function refine(self, low, high, other)
@@ -65,7 +74,7 @@ local function refine(self, low, high, other)
     local middle = (low + high) / 2
     local point = {[axis] = middle}
     if second then point[second[1]] = other end
-    if run(self, point).value >= self.want then high = middle else low = middle end
+    if reaches(self, run(self, point).value) then high = middle else low = middle end
   end
   return high
 end
@@ -74,7 +83,7 @@ local function search(self, column)
   local values = self.axes[1][2]
   local other = self.axes[2] and self.axes[2][2][column]
   for row, value in ipairs(values) do
-    if self.rows[row][column].value >= self.want then
+    if reaches(self, self.rows[row][column].value) then
       local least = row > 1 and refine(self, values[row - 1], value, other) or value
       return {other = other, least = least, first = row == 1}
     end
@@ -85,6 +94,11 @@ end
 function Sweep:init(make, machine, axes, o)
   self.make, self.machine, self.axes = make, machine, axes
   self.goal, self.want, self.rows = o.goal, o.want, {}
+  self.sign = goals[o.goal]
+  if self.sign < 0 and machine.power.busy == 0 then
+    fail("dataflow.sweep: %s has no power = {idle = watts, busy = watts}, which %s needs",
+      machine.name, o.goal)
+  end
   self.of_machine = function(name) return figures[name] or false end
   check_figures(self)
   local second = axes[2] or {nil, {false}}
@@ -93,7 +107,12 @@ function Sweep:init(make, machine, axes, o)
     for j, other in ipairs(second[2]) do
       local point = {[axes[1][1]] = value}
       if axes[2] then point[second[1]] = other end
-      self.rows[i][j] = run(self, point)
+      local cell = run(self, point)
+      self.rows[i][j] = cell
+      local best = self.best and self.sign * self.best.value or -math.huge
+      if cell.result and self.sign * cell.value > best then
+        self.best = cell
+      end
     end
   end
   if self.want then
@@ -104,7 +123,7 @@ end
 
 local function cell_text(self, cell)
   if not cell.result then return "no memory" end
-  if self.goal == "tokens_per_second" then return ("%.4g"):format(cell.value or 0) end
+  if self.goal:find "_per_" or self.goal == "energy" then return ("%.4g"):format(cell.value) end
   return ("%.1f %%"):format(100 * cell.value)
 end
 
@@ -131,6 +150,14 @@ function Sweep:__tostring()
         found.first and "of at most" or "of", found.least, goal)
       or ("%sno %s up to %g reaches %s"):format(where, first[1], first[2][#first[2]], goal)
   end
+  if self.sign < 0 and self.best then
+    local at = {}
+    for k, axis in ipairs(self.axes) do
+      at[k] = ("%s %g"):format(axis[1], self.best.point[axis[1]])
+    end
+    out[#out + 1] = ("least %s: %.4g, at %s"):format(self.goal, self.best.value,
+      table.concat(at, ", "))
+  end
   return table.concat(out, "\n")
 end
 
@@ -143,10 +170,11 @@ local M = {}
 -- @param axes one or two of {name, {value, ...}}, in rising order: figures of Machine:with, such
 --   as {"link", {8, 16, 32}}, or options that `make` knows
 -- @param opts {goal = "useful" (the share of time in which devices compute what is not repeated),
---   "utilisation" (of the peak) or "tokens_per_second", want = a value of the goal: for each value
+--   "utilisation" (of the peak), "tokens_per_second", or, of which less is better,
+--   "joules_per_token" or "energy" (joules of the step), want = a value of the goal: for each value
 --   of the second axis the least one of the first that reaches it is searched for}
--- @return a Sweep: print it; rows[i][j] is {point, value, result, message}, least[j] {other,
---   least}
+-- @return a Sweep: print it; rows[i][j] is {point, value, result, message}, best the best of them,
+--   least[j] {other, least}
 function M.sweep(make, machine, axes, opts)
   local o = options.check("dataflow.sweep", opts, {goal = "useful", want = options.none})
   if not goals[o.goal] then
