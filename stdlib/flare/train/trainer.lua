@@ -35,7 +35,7 @@ end
 -- `log`: the path of a metrics file, or an object with write{step =, ...}, for each `log_every`-th
 -- step and each epoch; `progress`: whether to draw a bar.
 -- `callbacks`: a list of tables with functions start, step, epoch and finish, which get the trainer
--- and a table of figures. In a job, `parallel` puts the model into dist.DataParallel.
+-- and the figures, before they are logged. In a job, `parallel` puts the model into DataParallel.
 local Trainer = class("Trainer")
 Trainer.__keeps = true
 
@@ -244,8 +244,8 @@ local function end_epoch(self)
     if o.patience and self.waited >= o.patience then self.stopped = true end
   end
   self.history[#self.history + 1] = figures
-  write(self, figures)
   call(self, "epoch", figures)
+  write(self, figures)
   if self.checkpoints then self:save() end
 end
 
@@ -266,8 +266,8 @@ local function run_epoch(self, bar)
                      lr = self.optimizer.groups[1].lr}
     if o.schedule and not self.by_epoch then o.schedule:step() end
     if bar then bar:update(self.at, {loss = figures.loss}) end
-    if self.at % o.log_every == 0 then write(self, figures) end
     call(self, "step", figures)
+    if self.at % o.log_every == 0 then write(self, figures) end
     local due = o.save_every and self.at % o.save_every == 0 or is_over(self)
     if left > 0 and due and self.checkpoints then self:save() end
     if left == 0 then return end_epoch(self) end
