@@ -50,6 +50,7 @@ enum {
   FLL_TEXT,
   FLL_HTTP,
   FLL_ZMQ,
+  FLL_MONITOR,
   FLL_VOCABULARY,
   FLL_GRAMMAR,
   FLL_TYPES,     /* how many metatables, too */
@@ -417,6 +418,7 @@ fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data);
 void fll_stream_core(lua_State *L), fll_comm_core(lua_State *L);
 void fll_secret_core(lua_State *L), fll_net_core(lua_State *L);
 void fll_http_core(lua_State *L), fll_zmq_core(lua_State *L);
+void fll_monitor_core(lua_State *L);
 bool fll_tostream(lua_State *L, int i, const char *where, fl_device *d,
                   int *number);                /* false: nil or nothing */
 void fll_pin(lua_State *L, fl_lua *st, int i); /* pushes a pinned copy */

@@ -71,7 +71,8 @@ local function sums(report, key, o)
       local name = key(r, o.depth)
       local sum = by[name]
       if not sum then
-        sum = {name = name, calls = 0, kernels = 0, host = 0, time = 0, flops = 0, bytes = 0}
+        sum = {name = name, calls = 0, kernels = 0, host = 0, time = 0, flops = 0, bytes = 0,
+               times = {}}
         by[name] = sum
         list[#list + 1] = sum
       end
@@ -79,19 +80,24 @@ local function sums(report, key, o)
       if r.call ~= sum.last then sum.calls, sum.last = sum.calls + 1, r.call end
       sum.kernels, sum.host = sum.kernels + 1, sum.host + r.host
       sum.time = sum.time + r.device_time
+      sum.times[r.device] = (sum.times[r.device] or 0) + r.device_time
       sum.flops, sum.bytes = sum.flops + r.flops, sum.bytes + r.bytes
       local floor = o.floor and require("flare.profile.floor").of(r)
       if floor then sum.floor = (sum.floor or 0) + floor end
     end
   end
-  for _, sum in ipairs(list) do sum.last = nil end
   table.sort(list, by_cost)
+  if report.energies and not o.transfers then
+    require("flare.profile.energy").divide(list, report.energies)
+  end
+  for _, sum in ipairs(list) do sum.last, sum.times = nil, nil end
   return list
 end
 
 --- Sums as a list of {name, calls, kernels, host, time, flops, bytes, floor}, the largest time
 -- first; times in microseconds. `calls` counts calls of operators, `kernels` launches: one call of
--- a composed operator launches several.
+-- a composed operator launches several. With profile.start{energy = true} sums have `energy`, in
+-- microjoules: shares of the measured `report.energies`, in proportion to time.
 -- @param by "op" (the operator that was called), "kernel" (the operator whose kernel ran), "line",
 -- "launch" (line and operator), "module" or "pass" (forward and backward)
 -- @param opts {depth = parts of a module's path, transfers = true: sums of transfers instead of
@@ -110,6 +116,7 @@ end
 -- Units of a column, the smallest first: the name and its multiple of the base unit.
 local times = {{"us", 1}, {"ms", 1e3}, {"s", 1e6}}
 local flops = {{"FLOP", 1}, {"kFLOP", 1e3}, {"MFLOP", 1e6}, {"GFLOP", 1e9}, {"TFLOP", 1e12}}
+local energies = {{"uJ", 1}, {"mJ", 1e3}, {"J", 1e6}, {"kJ", 1e9}}
 local sizes = {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}}
 
 -- The unit in which the largest value of a column has at most four digits before the point.
@@ -133,6 +140,7 @@ local row_format = "%-40s %7s %8s %10s %6s %10s %11s %7s %8s %6s"
 local function header(by, u)
   return row_format:format(by, "calls", "kernels", "device " .. u.time[1], "share",
     "host " .. u.time[1], u.flops[1], "GB/s", "TFLOP/s", "floor")
+    .. (u.energy and (" %9s"):format(u.energy[1] .. (u.tokens > 1 and "/token" or "")) or "")
 end
 
 local function line_of(s, total, u)
@@ -143,6 +151,7 @@ local function line_of(s, total, u)
     seconds > 0 and ("%.0f"):format(s.bytes / seconds / 1e9) or "-",
     seconds > 0 and s.flops > 2 * s.bytes and ("%.1f"):format(s.flops / seconds / 1e12) or "-",
     seconds > 0 and s.floor and ("%.0f%%"):format(100 * s.floor / s.time) or "-")
+    .. (u.energy and (" %9.1f"):format(s.energy / u.tokens / u.energy[2]) or "")
 end
 
 -- For asynchronous devices: the time of the host for a launch, and the share of time in which the
@@ -194,14 +203,19 @@ end
 
 --- The report as text: a table of launches, the largest time first, and totals. Each column has one
 -- unit, which its header names.
--- @param opts {by = "op", most = 20, depth = parts of a module's path, floor = true}
+-- @param opts {by = "op", most = 20, depth = parts of a path, floor = true, tokens = the number
+-- of tokens that were computed, for energy by token}
 function Report:text(opts)
-  local o = options.check("text", opts, {by = "op", most = 20, depth = options.none, floor = true})
+  local o = options.check("text", opts, {by = "op", most = 20, depth = options.none, floor = true,
+                                         tokens = 1})
   local list = self:sums(o.by, {depth = o.depth, floor = o.floor})
   local lines, total, host = {}, 0, 0
   for _, s in ipairs(list) do total, host = total + s.time, host + s.host end
   local units = {time = unit_of({{time = math.max(total, host)}}, "time", times),
-                 flops = unit_of(list, "flops", flops)}
+                 flops = unit_of(list, "flops", flops), tokens = o.tokens}
+  if self.energies then
+    units.energy = unit_of({{energy = self.energy / o.tokens}}, "energy", energies)
+  end
   lines[1] = header(o.by, units)
   for k = 1, math.min(#list, o.most) do lines[#lines + 1] = line_of(list[k], total, units) end
   if #list > o.most then lines[#lines + 1] = ("... and %d more"):format(#list - o.most) end
@@ -219,6 +233,12 @@ function Report:text(opts)
   for _, p in ipairs(self.peaks) do
     lines[#lines + 1] = ("%s: at most %s in tensors"):format(p.device, bytes_text(p.bytes))
       .. (p.holders ~= "" and ", held by:\n  " .. p.holders:gsub("\n", "\n  ") or "")
+  end
+  if self.energies then
+    lines[#lines + 1] = ("%.4g J%s, divided in proportion to time"):format(self.energy * 1e-6,
+      o.tokens > 1 and (", %.4g J a token"):format(self.energy * 1e-6 / o.tokens) or "")
+  elseif self.no_energy then
+    lines[#lines + 1] = self.no_energy
   end
   if names_unknown(list, self.peaks) then
     lines[#lines + 1] = "?: no line is known, since the call came from C or from Lua code that was "
@@ -264,14 +284,21 @@ end
 local profile = {}
 
 --- Starts a profile. Only one profile runs at a time.
--- @param opts {most = 1000000, nvtx = false, peaks = false, meta = false}: the number of launches
--- to keep; whether to emit NVTX ranges for NVIDIA's tools, as FLARE_NVTX=1 does; whether rows have
--- `peak`, the most live bytes while it was launched; whether calls in meta mode are rows, too,
--- which have FLOPs and bytes but no time
+-- @param opts {most = 1000000, nvtx = false, peaks = false, meta = false, energy = false}: the
+-- number of launches to keep; whether to emit NVTX ranges for NVIDIA's tools, as FLARE_NVTX=1 does;
+-- whether rows have `peak`, the most live bytes while it was launched; whether calls in meta mode
+-- are rows, too, which have FLOPs and bytes but no time; whether to measure energy: true, or a
+-- flare.monitor that is open
 -- @return a function that ends the profile and returns the report
 function profile.start(opts)
   local o = options.check("profile.start", opts, {most = 1000000, peaks = false, meta = false,
-                                                  nvtx = os.getenv "FLARE_NVTX" == "1"})
+                                                  nvtx = os.getenv "FLARE_NVTX" == "1",
+                                                  energy = options.none})
+  local measured
+  if o.energy then
+    core.synchronize()
+    measured = require("flare.profile.energy").start(o.energy)
+  end
   core.profile_start(o.most, o.nvtx, o.peaks, o.meta)
   require("flare.nn.module").watch(watcher())
   local began = core.clock()
@@ -280,6 +307,12 @@ function profile.start(opts)
     core.synchronize()
     local report = Report()
     report.elapsed = (core.clock() - began) * 1e6
+    if measured then
+      report.energies, report.no_energy = measured()
+      for _, energy in pairs(report.energies or {}) do
+        report.energy = (report.energy or 0) + energy
+      end
+    end
     report.rows, report.count, report.lost, report.peaks = core.profile_stop()
     return report
   end
