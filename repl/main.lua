@@ -31,13 +31,14 @@ commands:
   jupyter   a kernel for notebooks
   simulate  a training step on a described machine
   record    a script's operators, for simulate
+  top       what the machine and a run do, live
   demo      what a part of flare does, in figures
   bench     figures beside others, in flare's source folder
 without any: the prompt, or the standard input if it is not a terminal]=]
 
 -- Names of the files in repl/command; each returns a function(arguments) -> exit status.
 local commands = {"attach", "bench", "dap", "demo", "doctor", "eval", "help", "jupyter", "kernels",
-  "launch", "record", "serve", "simulate"}
+  "launch", "record", "serve", "simulate", "top"}
 
 local function is_command(name)
   for _, command in ipairs(commands) do

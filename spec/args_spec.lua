@@ -113,7 +113,7 @@ describe("flare's commands", function()
 
   it("print their usage for --help", function()
     for _, command in ipairs {"help", "demo", "doctor", "launch", "kernels", "bench", "record",
-                             "simulate"} do
+                             "simulate", "top"} do
       local text = said(command .. " --help")
       assert.match("^usage: flare " .. command .. ".*\nstatus=0\n$", text)
     end
