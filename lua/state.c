@@ -125,7 +125,7 @@ static void open_runtime(lua_State *L, fl_lua *st, const fl_lua_options *o) {
   st->owner = pthread_self();
   if (fl_runtime_open(&r, &st->rt) != FL_OK) {
     st->rt = NULL;
-    luaL_error(L, "flare: %s", fl_error());
+    luaL_error(L, "%s", fl_error());
   }
 }
 

@@ -1,8 +1,10 @@
 /* The CPU as a backend: picks the kernel table of the best instruction set that
  * this CPU runs, owns the thread pool, and gets memory from the system. */
 #include "cpu.h"
+#include "isa.h"
 #include "table.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__linux__)
@@ -10,52 +12,79 @@
 #include <unistd.h>
 #endif
 
-typedef struct cpu {
-  fl_backend base;
-  fl_cpu_pool *pool;
+/* One instruction set that kernels are compiled for. */
+typedef struct isa {
+  const char *name; /* in FLARE_ISAS and FLARE_ISA */
+  int level;        /* that the CPU must have: isa.h */
   const fl_cpu_entry *table;
-  int next; /* entries are asked for in their own order */
-} cpu;
+} isa;
 
 #define FL_TABLE(isa)                                                          \
   extern const fl_cpu_entry FL_PASTE3(fl_cpu_, isa, table)[];
-#ifdef FL_HAVE_v2
-FL_TABLE(v2)
-#endif
-#ifdef FL_HAVE_v3
-FL_TABLE(v3)
-#endif
-#ifdef FL_HAVE_v4
 FL_TABLE(v4)
-#endif
-#ifdef FL_HAVE_plain
+FL_TABLE(v3)
+FL_TABLE(v2)
 FL_TABLE(plain)
-#endif
-
-static const fl_cpu_entry *choose_table(void) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
+static const isa isas[] = {
+/* those that this build has, the best first */
 #ifdef FL_HAVE_v4
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd"))
-    return fl_cpu_v4_table;
+    {"v4", 4, fl_cpu_v4_table},
 #endif
 #ifdef FL_HAVE_v3
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("bmi2"))
-    return fl_cpu_v3_table;
+    {"v3", 3, fl_cpu_v3_table},
 #endif
 #ifdef FL_HAVE_v2
-  if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt"))
-    return fl_cpu_v2_table;
-#endif
+    {"v2", 2, fl_cpu_v2_table},
 #endif
 #ifdef FL_HAVE_plain
-  return fl_cpu_plain_table;
-#else
-  return NULL;
+    {"plain", 0, fl_cpu_plain_table},
 #endif
+};
+enum { ISAS = sizeof isas / sizeof *isas };
+
+typedef struct cpu {
+  fl_backend base;
+  fl_cpu_pool *pool;
+  const isa *isa;
+  int next; /* entries are asked for in their own order */
+} cpu;
+
+static void list_isas(char *list, size_t room) {
+  *list = 0;
+  for (int k = 0; k < ISAS; k++)
+    snprintf(list + strlen(list), room - strlen(list), "%s%s", k ? ", " : "",
+             isas[k].name);
+}
+
+/* The instruction set that is asked for, or NULL for the best of this CPU. */
+static fl_status choose_isa(const char *asked, const isa **chosen) {
+  static const char *const levels[] = {"no x86-64", "older than x86-64-v2",
+                                       "x86-64-v2 (SSE4.2)", "x86-64-v3 (AVX2)",
+                                       "x86-64-v4 (AVX-512)"};
+  int level = fl_cpu_level();
+  bool known = !asked;
+  for (int k = 0; k < ISAS; k++)
+    if (!asked || strcmp(isas[k].name, asked) == 0) {
+      known = true;
+      if (isas[k].level <= level) {
+        *chosen = &isas[k];
+        return FL_OK;
+      }
+    }
+  if (known && asked)
+    return fli_fail(FL_EUNSUPPORTED, "FLARE_ISA is %s, and this CPU is %s",
+                    asked, levels[level]);
+  char list[64];
+  list_isas(list, sizeof list);
+  if (asked)
+    return fli_fail(FL_EARG,
+                    "FLARE_ISA is \"%s\", and this flare has kernels for %s; "
+                    "cmake -D FLARE_ISAS=all builds all",
+                    asked, list);
+  return fli_fail(FL_EUNSUPPORTED,
+                  "this CPU is %s, and this flare has kernels for %s: build it "
+                  "on this machine, or with cmake -D FLARE_ISAS=all",
+                  levels[level], list);
 }
 
 static int device_count(fl_backend *b) {
@@ -66,10 +95,10 @@ static int device_count(fl_backend *b) {
 static fl_kernel find_kernel(fl_backend *b, const char *op) {
   cpu *c = (cpu *)b;
   for (int from = c->next, turn = 0; turn < 2; turn++, from = 0)
-    for (int i = from; c->table[i].name; i++)
-      if (strcmp(c->table[i].name, op) == 0) {
+    for (int i = from; c->isa->table[i].name; i++)
+      if (strcmp(c->isa->table[i].name, op) == 0) {
         c->next = i + 1;
-        return c->table[i].kernel;
+        return c->isa->table[i].kernel;
       }
   return NULL;
 }
@@ -171,6 +200,20 @@ static fl_status control(fl_backend *b, const char *what, double value) {
   return FL_OK;
 }
 
+static fl_status query(fl_backend *b, const char *what, const char *argument,
+                       char **text) {
+  (void)argument;
+  if (strcmp(what, "doctor") != 0)
+    return fli_fail(FL_EARG, "cpu: there is no '%s' to ask for, only 'doctor'",
+                    what);
+  char list[64], line[128];
+  list_isas(list, sizeof list);
+  snprintf(line, sizeof line, "kernels  %s (built: %s)\n",
+           ((cpu *)b)->isa->name, list);
+  *text = strdup(line);
+  return *text ? FL_OK : fli_fail(FL_ENOMEM, "out of memory: a report");
+}
+
 static void close_cpu(fl_backend *b) {
   fl_cpu_pool_close(((cpu *)b)->pool);
   free(b);
@@ -182,10 +225,10 @@ fl_status fl_cpu_open(const fl_backend_options *o, fl_backend *none,
   cpu *c = calloc(1, sizeof *c);
   if (!c)
     return fli_fail(FL_ENOMEM, "out of memory: the CPU backend");
-  c->table = choose_table();
-  fl_status s =
-      c->table ? fl_cpu_pool_open(o->threads, &c->pool)
-               : fli_fail(FL_EUNSUPPORTED, "this CPU is older than x86-64-v2");
+  const char *asked = getenv("FLARE_ISA");
+  fl_status s = choose_isa(asked && *asked ? asked : NULL, &c->isa);
+  if (!s)
+    s = fl_cpu_pool_open(o->threads, &c->pool);
   if (s) {
     free(c);
     return s;
@@ -203,6 +246,7 @@ fl_status fl_cpu_open(const fl_backend_options *o, fl_backend *none,
       .copy = copy_bytes,
       .stream_new = stream_new,
       .control = control,
+      .query = query,
       .close = close_cpu,
   };
   *out = &c->base;

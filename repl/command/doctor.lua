@@ -16,6 +16,7 @@ return function(arguments)
   print(("flare %s, %s"):format(core.version, _VERSION))
   for _, name in ipairs(core.devices()) do print("device   " .. name) end
   print("threads  " .. core.threads())
+  io.write(core.backend_query("cpu", "doctor"))
   for _, library in ipairs {
     {has(core.crc32 ""), "zlib: .gz and .npz files"},
     {has(core.protobuf("", {})), "nanopb: ONNX models"},

@@ -12,6 +12,7 @@
 
 #define FL_ISA v2
 #include "../../kernels/cpu/gemm.h"
+#include "../../kernels/cpu/isa.h"
 typedef fl_cpu_product product;
 
 #define DECLARE(isa)                                                           \
@@ -26,29 +27,19 @@ DECLARE(plain)
 
 typedef struct isa {
   const char *name;
+  int level;
   void (*f32)(const product *p);
   void (*f64)(const product *p);
   fl_status (*threaded)(const fl_launch *l, fl_dtype dtype, const product *p);
 } isa;
-#define ISA(isa)                                                               \
+#define ISA(isa, level)                                                        \
   {                                                                            \
-#isa, fl_cpu_##isa##_product_f32, fl_cpu_##isa##_product_f64,              \
+#isa, level, fl_cpu_##isa##_product_f32, fl_cpu_##isa##_product_f64,       \
         fl_cpu_##isa##_product                                                 \
   }
 
 static bool runs(const isa *s) {
-  if (!s->f32)
-    return false;
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (strcmp(s->name, "v3") == 0)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (strcmp(s->name, "v4") == 0)
-    return __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl");
-#endif
-  return true;
+  return s->f32 && s->level <= fl_cpu_level();
 }
 
 static double value(fl_dtype d, const void *p, int64_t i) {
@@ -253,7 +244,7 @@ int main(void) {
   fl_runtime *rt;
   CHECK(fl_runtime_open(NULL, &rt) == FL_OK, "runtime");
   fl_runtime_close(rt);
-  const isa all[] = {ISA(v2), ISA(v3), ISA(v4), ISA(plain)};
+  const isa all[] = {ISA(v2, 2), ISA(v3, 3), ISA(v4, 4), ISA(plain, 0)};
   fl_cpu_pool *pools[3] = {NULL};
   CHECK(fl_cpu_pool_open(2, &pools[1]) == FL_OK, "pool");
   CHECK(fl_cpu_pool_open(3, &pools[2]) == FL_OK, "pool");

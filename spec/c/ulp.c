@@ -12,6 +12,7 @@
 #include "../../runtime/flare.h"
 
 #define FL_ISA v2
+#include "../../kernels/cpu/isa.h"
 #include "../../kernels/cpu/map.h"
 #include "../../runtime/math/math.h"
 
@@ -461,17 +462,9 @@ static void *worker(void *context) {
 
 /* What this CPU runs. */
 static void look(work *w) {
-  __builtin_cpu_init();
-  bool can[ISAS] = {[PLAIN] = true};
-#if defined(__x86_64__)
-  can[V2] = __builtin_cpu_supports("sse4.2");
-  can[V3] = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  can[V4] = __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512dq") &&
-            __builtin_cpu_supports("avx512vl");
-#endif
+  static const int needs[ISAS] = {[V2] = 2, [V3] = 3, [V4] = 4, [PLAIN] = 0};
   for (int k = 0; k < ISAS; k++) {
-    w->has[k] = can[k] && w->r->map[k];
+    w->has[k] = needs[k] <= fl_cpu_level() && w->r->map[k];
     if (w->has[k])
       w->best = k;
   }
