@@ -36,6 +36,35 @@ describe("log.progress", function()
     for piece in out.text():gmatch("[^\r\n]+") do assert.is_true(#piece <= 60) end
   end)
 
+  it("draws the curve of a value above the bar, in its place", function()
+    local out = sink()
+    local screen = require "spec.support.screen".new(40, 20)
+    local bar = log.progress{total = 410, out = out, terminal = true, width = 40, curve = "loss",
+                             height = 4}
+    local function see(step, loss)
+      bar.drawn = -1 -- no matter how long ago
+      bar:update(step, {loss = loss})
+    end
+    bar:print "before"
+    for step = 1, 410 do see(step, step == 2 and 0 / 0 or flare.tensor(1000 / step)) end
+    bar:print "between"
+    bar:finish()
+    screen:feed((out.text():gsub("\n", "\r\n")))
+    local lines = screen:lines()
+    assert.equal("before", (lines[1]:gsub("%s+$", "")))
+    assert.equal("between", (lines[2]:gsub("%s+$", "")))
+    assert.match("^ +loss", lines[3])
+    assert.match("^ +1000 ┤", lines[4])
+    assert.match("└", lines[8])
+    assert.match("^ +1 +%d+ *$", lines[9])
+    assert.match("410/410  100%%", lines[10])
+    assert.match("^%s*$", lines[11] or "")
+    local _, curves = screen:text():gsub("└", "")
+    assert.equal(1, curves)
+    assert.is_true(#bar.curve.x < 400)
+    assert.equal(1000, bar.curve.y[1])
+  end)
+
   it("goes on from where a run stopped", function()
     local out = sink()
     local bar = log.progress{total = 20, start = 10, out = out}

@@ -14,13 +14,14 @@ local Progress = class("Progress")
 local PERIOD = 0.1 -- seconds between drawings
 
 --- flare.log.progress{total = steps, label = "", start = 0, width = columns,
---   terminal = whether to draw over a line, out = io.stderr}
--- `start`: the number of steps done before, in a resumed run.
+--   terminal = whether to draw over a line, out = io.stderr, curve = nil, height = 8}
+-- `start`: the number of steps done before, in a resumed run. `curve`: the name of a value, such as
+-- "loss", whose curve is drawn above the bar where there is a terminal, `height` lines high.
 function Progress:init(opts)
   local none = options.none
   local o = options.check("log.progress", opts,
                           {total = none, label = "", start = 0, width = none, terminal = none,
-                           out = none})
+                           out = none, curve = none, height = 8})
   if o.total and type(o.total) ~= "number" then
     fail("log.progress: option 'total' must be a number, got %s", type(o.total))
   end
@@ -29,6 +30,10 @@ function Progress:init(opts)
   self.terminal = o.terminal
   if self.terminal == nil then self.terminal = not o.out and clock.terminal() end
   self.width = o.width or tonumber(os.getenv("COLUMNS") or "") or 80
+  if o.curve then
+    options.text("log.progress", "curve", o.curve)
+    self.curve = {name = o.curve, height = o.height, x = {}, y = {}, every = 1, seen = 0}
+  end
   self.began = clock.now()
   self.drawn, self.mark = self.began - 1, 0
   self.last_length = 0
@@ -97,7 +102,42 @@ local function bar(share, width)
   return "[" .. ("="):rep(full) .. (" "):rep(width - full) .. "]"
 end
 
+local POINTS = 400 -- of a curve; from then on every other one goes
+
+-- Takes the value of the curve at this step, a number by now.
+local function add_point(curve, step, values)
+  local y = values and values[curve.name]
+  if core.is_tensor(y) then y = y:item() end
+  if type(y) ~= "number" then return end
+  curve.seen = curve.seen + 1
+  if (curve.seen - 1) % curve.every ~= 0 then return end
+  curve.x[#curve.x + 1], curve.y[#curve.y + 1] = step, y
+  if #curve.x < POINTS then return end
+  for k = 1, POINTS // 2 do
+    curve.x[k], curve.y[k] = curve.x[2 * k - 1], curve.y[2 * k - 1]
+  end
+  for k = POINTS // 2 + 1, POINTS do curve.x[k], curve.y[k] = nil, nil end
+  curve.every = 2 * curve.every
+end
+
+-- Draws the curve over the one before; the cursor stays below it, where the bar begins.
+function Progress:draw_curve()
+  local curve = self.curve
+  if #curve.x < 2 then return end
+  local text = require "flare.log.plot"({{name = curve.name, x = curve.x, y = curve.y}},
+    {title = curve.name, width = math.max(self.width - 14, 10), height = curve.height})
+  local lines = curve.lines and {("\27[%dA"):format(curve.lines)} or {}
+  local _, count = text:gsub("\n", "")
+  curve.lines = count + 1
+  for line in (text .. "\n"):gmatch "([^\n]*)\n" do lines[#lines + 1] = line .. "\27[K\n" end
+  self.out:write("\r", table.concat(lines))
+end
+
 function Progress:draw(values, now)
+  if self.curve then
+    add_point(self.curve, self.done, values)
+    self:draw_curve()
+  end
   local text = self:line(values, now)
   if self.total then
     local room = math.min(self.width - #text - 5, 30)
@@ -141,6 +181,10 @@ function Progress:print(...)
   if self.terminal and self.last_length > 0 then
     self.out:write("\r", (" "):rep(self.last_length), "\r")
     self.last_length = 0
+  end
+  if self.curve and self.curve.lines then -- the line takes its place, the next one is below
+    self.out:write(("\27[%dA\27[J"):format(self.curve.lines))
+    self.curve.lines = nil
   end
   self.out:write(table.concat(parts, "\t"), "\n")
   self.out:flush()

@@ -1,5 +1,5 @@
---- The training loop. `fit` is the outline, `update` a step of the optimizer, `measure` a
--- validation, `save` and `restore` the checkpoints: take what you need into a loop of your own.
+--- The training loop: `fit` is the outline, `update` a step, `measure` a validation, `save` and
+-- `restore` the checkpoints. Take what you need into a loop of your own.
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
@@ -12,7 +12,7 @@ local dist, metrics, tree = flare.dist, flare.metrics, flare.io.tree
 local defaults = {accumulate = 1, schedule_by = "step", mode = "min", keep = 2, resume = true,
                   log_every = 50, progress = true, parallel = true}
 for name in ([[model optimizer train loss step epochs steps device clip autocast scaler compile
-    schedule validate metrics monitor patience folder save_every parts log callbacks]])
+    schedule validate metrics monitor patience folder save_every parts log callbacks curve]])
   :gmatch "%S+" do
   defaults[name] = options.none
 end
@@ -33,7 +33,7 @@ end
 -- after so many steps; best.flare has the best model. With `resume`, fit continues from the newest.
 -- `parts`: further objects with a state_dict, by name.
 -- `log`: the path of a metrics file, or an object with write{step =, ...}, for each `log_every`-th
--- step and each epoch; `progress`: whether to draw a bar.
+-- step and each epoch; `progress`: whether to draw a bar; `curve`: "loss" draws it above the bar.
 -- `callbacks`: a list of tables with functions start, step, epoch and finish, which get the trainer
 -- and the figures, before they are logged. In a job, `parallel` puts the model into DataParallel.
 local Trainer = class("Trainer")
@@ -287,7 +287,8 @@ function Trainer:fit()
       or o.log
   end
   local total = o.steps or o.epochs * math.ceil(o.train:batches() / o.accumulate)
-  local bar = o.progress and self.first and flare.log.progress{total = total, start = self.at}
+  local bar = o.progress and self.first
+    and flare.log.progress{total = total, start = self.at, curve = o.curve}
   self.halted = false
   self.model:train()
   call(self, "start")
