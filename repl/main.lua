@@ -17,6 +17,7 @@ options, as those of lua:
   -E        ignore environment variables
   -W        turn warnings on
   --profile[=FILE]  tell where the script's time went; a trace in FILE (.json or .json.gz)
+  --report FILE  a page about the run in FILE.html: curves, samples, time, memory, energy
   --        stop reading options
   -         run the standard input
 commands:
@@ -91,7 +92,7 @@ local function tell(text)
   if file then file:write(text, "\n") end
 end
 
--- Runs f(...); false after having shown its error.
+-- Runs f(...); false and its error, after having shown it.
 local function guarded(f, ...)
   signals.start(f)
   local ok, problem = xpcall(f, calm(traced), ...)
@@ -99,7 +100,7 @@ local function guarded(f, ...)
     complain(problem)
     tell(problem)
   end
-  return ok
+  return ok, problem
 end
 
 local function run_text(text, name, ...)
@@ -123,7 +124,7 @@ local function run_file(path, ...)
   local chunk, problem = loadfile(path, "t")
   if not chunk then
     complain(hinted(problem) .. meant(path))
-    return false
+    return false, problem
   end
   return guarded(chunk, ...)
 end
@@ -172,6 +173,13 @@ local function read_options(args)
     elseif args[i]:find "^%-%-profile" then
       flags.profile = args[i] == "--profile" and "" or args[i]:match "^%-%-profile=(.+)$"
       if not flags.profile then return nil, ("unrecognized option '%s'"):format(args[i]) end
+    elseif args[i]:find "^%-%-report" then
+      flags.report = args[i]:match "^%-%-report=(.+)$"
+      if args[i] == "--report" then
+        i = i + 1
+        flags.report = args[i]
+      end
+      if not flags.report then return nil, "--report needs the name of a file" end
     elseif args[i]:find "^%-%-dap=%d+$" then -- of flare dap
       flags.dap = math.tointeger(tonumber(args[i]:match "%d+"))
     elseif args[i]:find "^%-%-break=." then
@@ -292,8 +300,8 @@ return function(args, resume, calm_, ignore)
     local command = require("flare.repl.command." .. script)
     return command(table.move(args, i + 1, #args, 1, {})) or 0
   end
-  if flags.profile and not script then
-    complain "--profile wants a script"
+  if (flags.profile or flags.report) and not script then
+    complain((flags.profile and "--profile" or "--report") .. " wants a script")
     return 1
   end
   local watched, problem = debug_script(flags)
@@ -304,7 +312,9 @@ return function(args, resume, calm_, ignore)
   local good = true
   keeps = flags.i
   if script and not flags.dap then require("flare.repl.attach").open() end
-  if flags.profile then
+  if flags.report then
+    good = require("flare.repl.report")(flags.report, args, i, flags.profile ~= nil, run_script)
+  elseif flags.profile then
     good = profile_script(args, i, flags.profile)
   elseif script then
     good = run_script(args, i)

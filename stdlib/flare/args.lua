@@ -217,7 +217,10 @@ function M.args(argv, about, list)
     end
   end
   local o, given = read_all(argv, (split(list)))
-  if o then return o, given end
+  if o then
+    require("flare.log.observers").tell("options", o)
+    return o, given
+  end
   local name = script:match "([^/]*)$":gsub("%.lua$", "")
   io.stderr:write(name, ": ", given, "\n")
   os.exit(2)

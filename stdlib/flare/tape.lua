@@ -1,5 +1,6 @@
 --- The graph behind a tensor as a picture: x:graph{as = "svg"}, x:graph{path = "graph.dot"}.
 local core = require "flare.core"
+local escape = require "flare.escape"
 local fail = require "flare.fail"
 local options = require "flare.options"
 
@@ -53,11 +54,6 @@ local function rank(nodes, by_key)
       if left[key] == 0 then ready[#ready + 1] = inner end
     end
   end
-end
-
-local function escape(text)
-  return (text:gsub("[&<>\"]", {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;",
-                                ["\""] = "&quot;"}))
 end
 
 local HEIGHT, GAP, STEP = 34, 18, 70

@@ -25,8 +25,7 @@ local function sort_of(k)
   return alone and "alone" or colours[k.kind] and k.kind or "operator"
 end
 
-local escapes = {["<"] = "&lt;", [">"] = "&gt;", ["&"] = "&amp;", ['"'] = "&quot;"}
-local function escape(text) return (text:gsub('[<>&"]', escapes):gsub("%c", " ")) end
+local function escape(text) return (require "flare.escape"(text):gsub("%c", " ")) end
 
 local function cut(text, most) return #text > most and text:sub(1, most - 3) .. "..." or text end
 

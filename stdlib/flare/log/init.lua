@@ -18,7 +18,7 @@ function log.read_metrics(path) return require("flare.log.metrics").read(path) e
 require "flare.lazy"("flare.log", log, {
   progress = "flare.log.progress", metrics = "flare.log.metrics",
   svg = "flare.log.svg", plot = "flare.log.plot", curve = "flare.log.curve",
-  tensorboard = "flare.log.tensorboard",
+  tensorboard = "flare.log.tensorboard", report = "flare.log.report",
 })
 getmetatable(log).__call = function(_, ...) return core.log(...) end
 

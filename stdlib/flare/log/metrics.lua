@@ -3,6 +3,7 @@ local class = require "flare.class"
 local clock = require "flare.log.clock"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local observers = require "flare.log.observers"
 local options = require "flare.options"
 
 local Metrics = class("Metrics")
@@ -66,6 +67,7 @@ function Metrics:write(row)
   local ok, message = self.file:write(core.json.encode(out), "\n")
   if ok then ok, message = self.file:flush() end
   if not ok then return nil, ("%s: %s"):format(self.path, message) end
+  observers.tell("row", out)
   return true
 end
 

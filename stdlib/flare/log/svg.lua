@@ -1,15 +1,11 @@
 --- Curves as a self-contained SVG file.
 local core = require "flare.core"
+local escape = require "flare.escape"
 local options = require "flare.options"
 local ticks = require "flare.log.ticks"
 
 local colours = {"#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2"}
 local LEFT, RIGHT, TOP, BOTTOM = 56, 16, 34, 40
-
-local function escape(text)
-  return (tostring(text):gsub("[&<>\"]", {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;",
-                                          ["\""] = "&quot;"}))
-end
 
 -- A path through the points; NaN interrupts it. Where there are more points than pixels, it has the
 -- minimum and maximum of each pixel column.

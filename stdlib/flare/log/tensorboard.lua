@@ -3,6 +3,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local events = require "flare.log.events"
 local fail = require "flare.fail"
+local observers = require "flare.log.observers"
 local options = require "flare.options"
 
 local TensorBoard = class("TensorBoard")
@@ -63,6 +64,7 @@ function TensorBoard:scalar(tag, x, step)
   options.text("log.tensorboard", "the tag", tag)
   local value = number(x)
   if not value then fail("log.tensorboard: '%s' must be a number, got %s", tag, type(x)) end
+  observers.tell("row", {step = step, [tag] = value})
   return self:add(step, events.scalar(tag, value))
 end
 
@@ -117,15 +119,17 @@ end
 function TensorBoard:image(tag, x, step)
   options.text("log.tensorboard", "the tag", tag)
   x = require "flare.log.pixels"(x)
-  return self:add(step, events.image(tag, x:size(1), x:size(2), x:size(3),
-                                     require "flare.log.png"(x)))
+  local png = require "flare.log.png"(x)
+  observers.tell("image", tag, png, step)
+  return self:add(step, events.image(tag, x:size(1), x:size(2), x:size(3), png))
 end
 
 --- A text, which may be Markdown.
 -- @return true, or nil and a message
 function TensorBoard:text(tag, text, step)
   options.text("log.tensorboard", "the tag", tag)
-  return self:add(step, events.text(tag, options.text("log.tensorboard", tag, text)))
+  observers.tell("text", tag, options.text("log.tensorboard", tag, text), step)
+  return self:add(step, events.text(tag, text))
 end
 
 --- The modules of a model and the tensors between them, from one call in evaluation mode. A node is
