@@ -15,8 +15,8 @@ end
 
 -- The best cut of weights into n contiguous pieces: the sums of the pieces, joined by `join`, are
 -- as small as possible; pieces above `limit` are not allowed. Gives back the joined value and, for
--- each piece, the position of its last layer.
-local function best_cut(weights, n, join, limit)
+-- each piece, the position of its last layer. The weights of piece k count slow[k] times.
+local function best_cut(weights, n, join, limit, slow)
   local count, before = #weights, {[0] = 0}
   for k, w in ipairs(weights) do before[k] = before[k - 1] + w end
   local best, from = {[0] = {[0] = 0}}, {}
@@ -24,7 +24,8 @@ local function best_cut(weights, n, join, limit)
     best[piece], from[piece] = {}, {}
     for last = piece, count do
       for first = piece, last do
-        local sum, earlier = before[last] - before[first - 1], best[piece - 1][first - 1]
+        local sum = (before[last] - before[first - 1]) * (slow and slow[piece] or 1)
+        local earlier = best[piece - 1][first - 1]
         if earlier and sum <= limit then
           local value = join(earlier, sum)
           if not best[piece][last] or value < best[piece][last] then
@@ -103,8 +104,9 @@ end
 --- Cuts a list of layers into n contiguous stages, so that the slowest one is as fast as possible
 -- and the others are about equal.
 -- @param layers a list of layers @param n stages
+-- @param slow how many times as long each stage takes on its device, default 1
 -- @return a list of stages, which have the fields of layers, and first and last
-function M.stages(layers, n)
+function M.stages(layers, n, slow)
   check(layers)
   options.count("dataflow.stages", "the number of stages", n)
   if #layers < n then
@@ -112,9 +114,9 @@ function M.stages(layers, n)
   end
   local weights = {}
   for k, layer in ipairs(layers) do weights[k] = weight_of(layer) end
-  local slowest = best_cut(weights, n, math.max, math.huge)
+  local slowest = best_cut(weights, n, math.max, math.huge, slow)
   -- of the cuts with that slowest stage the most even one; the sums may differ by rounding
-  local _, ends = best_cut(weights, n, add_square, slowest * (1 + 1e-12))
+  local _, ends = best_cut(weights, n, add_square, slowest * (1 + 1e-12), slow)
   local list = {}
   for k, last in ipairs(ends) do list[k] = stage_of(layers, (ends[k - 1] or 0) + 1, last) end
   return list

@@ -5,7 +5,8 @@ local pipeline = require "flare.dataflow.schemes.pipeline"
 --- A pipeline whose devices alternate between forward and backward passes.
 -- @param layers a list of layers
 -- @param opts {devices = 4 of a pipeline, micro_batches = 1, replicas = 1 (data parallel),
---   recompute = false: keep the input of a stage only, and compute the rest again}
+--   recompute = false: keep the input of a stage only, and compute the rest again,
+--   slow = how many times as long each device takes, default 1}
 return function(layers, opts)
   local o, stages = pipeline.prepare("1f1b", layers, opts)
   local orders, n = {}, o.micro_batches

@@ -61,6 +61,16 @@ function M.finish(s, part, name, devices, ready)
   end
 end
 
+--- The home of layer k in a ring of n devices.
+function M.home(k, n) return (k - 1) % n + 1 end
+
+--- The devices in the order in which layer k visits them, home first.
+function M.round(k, n)
+  local list = {}
+  for i = 1, n do list[i] = (k - 1 + i - 1) % n + 1 end
+  return list
+end
+
 --- A list of costs that is not empty, since a task has at least one.
 function M.costs(list) return #list > 0 and list or {{seconds = 0}} end
 

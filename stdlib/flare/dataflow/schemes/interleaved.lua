@@ -6,7 +6,8 @@ local pipeline = require "flare.dataflow.schemes.pipeline"
 --- A pipeline whose devices have several stages each, and alternate between forward and backward.
 -- @param layers a list of layers
 -- @param opts {devices = 4 of a pipeline, chunks = 2 stages of a device, micro_batches = a
---   multiple of devices, replicas = 1 (data parallel), recompute = false}
+--   multiple of devices, replicas = 1 (data parallel), recompute = false,
+--   slow = how many times as long each device takes, default 1}
 return function(layers, opts)
   local o, stages = pipeline.prepare("interleaved", layers, opts, {chunks = 2})
   local p, v, n = o.devices, o.chunks, o.micro_batches

@@ -1,18 +1,49 @@
 --- Pipelines: stages of layers on devices, and for each device the order of its passes, in which
 -- the schemes differ.
 local common = require "flare.dataflow.schemes.common"
+local fail = require "flare.fail"
 local joined = require "flare.dataflow.stages".joined
+local options = require "flare.options"
 local stages = require "flare.dataflow.stages".stages
 
 local M = {}
 
---- Options of pipelines and the stages of the layers.
--- @param chunks stages of a device, or the option's name
+-- Costs on a device that takes `times` as long.
+local function scaled(costs, times)
+  local list = {}
+  for k, cost in ipairs(costs) do
+    list[k] = {kind = cost.kind, dtype = cost.dtype}
+    for _, field in ipairs {"seconds", "flops", "bytes"} do
+      list[k][field] = cost[field] and cost[field] * times
+    end
+  end
+  return list
+end
+
+--- Options of pipelines and the stages of the layers. With `slow`, a factor for each device, slower
+-- devices get fewer layers.
+-- @param extra further options, with their defaults
 function M.prepare(where, layers, given, extra)
-  local defaults = {devices = 4, replicas = 1, recompute = false}
+  local defaults = {devices = 4, replicas = 1, recompute = false, slow = options.none}
   for key, value in pairs(extra or {}) do defaults[key] = value end
   local o = common.options(where, given, defaults)
-  return o, stages(layers, o.devices * (o.chunks or 1))
+  local n = o.devices * (o.chunks or 1)
+  if not o.slow then return o, stages(layers, n) end
+  local slow = {}
+  for k = 1, n do
+    slow[k] = o.slow[(k - 1) % o.devices + 1]
+    if type(slow[k]) ~= "number" or slow[k] <= 0 then
+      fail("dataflow.schemes.%s: slow must have a factor above 0 for each of the %d devices",
+        where, o.devices)
+    end
+  end
+  local list = stages(layers, n, slow)
+  for k, stage in ipairs(list) do
+    for _, pass in ipairs {"forward", "backward", "weights"} do
+      stage[pass] = scaled(stage[pass], slow[k])
+    end
+  end
+  return o, list
 end
 
 -- Names of what belongs to stage k, micro-batch m and replica r.
@@ -119,7 +150,7 @@ local function add_all(p, orders, split)
   end
 end
 
---- A schedule from the orders of devices.
+--- A schedule from the orders of devices, which it has as `orders`, with `stages` and `device_of`.
 -- @param name the scheme's @param layers the list of layers @param o the options
 -- @param parts the stages @param orders for each device a list of {kind = "F", "B" or "W", stage,
 --   micro} @param device_of the device of a stage
@@ -146,6 +177,8 @@ function M.build(name, layers, o, parts, orders, device_of)
     for r = 1, o.replicas do devices[r] = (r - 1) * o.devices + device_of(k) end
     common.finish(s, part, "s" .. k, devices, p.ended[k])
   end
+  -- what dist.Pipeline runs
+  s.orders, s.stages, s.device_of, s.split = orders, parts, device_of, split
   return s:check()
 end
 

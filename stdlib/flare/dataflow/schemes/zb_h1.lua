@@ -6,7 +6,8 @@ local pipeline = require "flare.dataflow.schemes.pipeline"
 --- A pipeline that computes gradients of parameters late, in place of bubbles.
 -- @param layers a list of layers
 -- @param opts {devices = 4 of a pipeline, micro_batches = 1, replicas = 1 (data parallel),
---   recompute = false: keep the input of a stage only, and compute the rest again}
+--   recompute = false: keep the input of a stage only, and compute the rest again,
+--   slow = how many times as long each device takes, default 1}
 return function(layers, opts)
   local o, stages = pipeline.prepare("zb_h1", layers, opts)
   local orders, n = {}, o.micro_batches
