@@ -297,7 +297,9 @@ end
 require "flare.lazy"("dist", dist, {
   DataParallel = "flare.dist.data_parallel", LocalSGD = "flare.dist.local_sgd",
   ZeRO = "flare.dist.zero", tensor_parallel = "flare.dist.parallel.tensor",
-  state_dict = "flare.dist.parallel.state", load_state_dict = "flare.dist.parallel.state",
+  Pipeline = "flare.dist.parallel.pipeline", Ring = "flare.dist.parallel.ring",
+  state_dict = "flare.dist.parallel.state",
+  load_state_dict = "flare.dist.parallel.state", shares = "flare.dist.parallel.balance",
 })
 local meta = getmetatable(dist)
 local find = meta.__index

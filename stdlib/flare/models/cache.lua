@@ -9,8 +9,8 @@ local Span = class("Span")
 
 -- A run of new tokens: `past`, how many tokens every text has before it, or nil if that differs;
 -- `length`, tokens of the longest text with the new ones; `positions` (1 or batch, time), from 0.
-function Span:init(ids, cache)
-  self.batch, self.time, self.device = ids:size(1), ids:size(2), ids.device
+function Span:init(ids, cache, parts)
+  self.batch, self.time, self.device = ids:size(1), ids:size(2) * (parts or 1), ids.device
   self.cache, self.past, self.length = cache, 0, self.time
   self._masks = {}
 end
@@ -160,8 +160,9 @@ function Cache:once(layer, compute)
 end
 
 --- The span of `ids` (batch, time) behind what a cache has, or of whole texts without one.
-function Cache.span(ids, cache)
-  local span = Span(ids, cache)
+-- @param parts of how many equal parts of the texts the ids are one, default 1
+function Cache.span(ids, cache, parts)
+  local span = Span(ids, cache, parts)
   if cache then
     cache:extend(span)
   else

@@ -29,6 +29,28 @@ function Causal:criterion(logits, targets) -- luacheck: ignore self
   return (core.cross_entropy(logits, targets, {base = 0}))
 end
 
+--- The model as a list of parts that follow each other, for pipelines: {names = of the modules in
+-- it, run = function(x)}. The first takes ids, the last gives logits.
+-- @param name of the body
+function Causal:decoder(name)
+  local body = self[name]
+  local before, blocks, behind = body:layout()
+  local function span_of(x)
+    -- with split sequences each rank has a part of x
+    local span = Cache.span(x, nil, self.sequence_parts)
+    return body.prepare and body:prepare(span) or span
+  end
+  local parts = {{names = {}, run = function(ids) return body:embed(ids, Cache.span(ids)) end}}
+  for k, module in ipairs(before) do parts[1].names[k] = name .. "." .. module end
+  for k, block in ipairs(body[blocks]) do
+    parts[k + 1] = {names = {("%s.%s.%d"):format(name, blocks, k)},
+                    run = function(x) return block(x, span_of(x)) end}
+  end
+  parts[#parts + 1] = {names = {name .. "." .. behind, "lm_head"},
+                       run = function(x) return self:logits(body[behind](x)) end}
+  return parts
+end
+
 --- Room for the keys and values of texts of up to `length` tokens; see models.Cache.
 function Causal:cache(batch, length, opts) -- luacheck: ignore self
   return Cache(batch, length, opts)

@@ -68,12 +68,19 @@ function Body:build(c)
   self.ln_f = nn.LayerNorm(c.n_embd, {eps = c.layer_norm_epsilon})
 end
 
+function Body:embed(ids, span) return self.drop(self.wte(ids) + self.wpe(span.positions)) end
+
 --- The features of tokens, (batch, time, n_embd).
 function Body:forward(ids, cache)
   local span = Cache.span(ids, cache)
-  local x = self.drop(self.wte(ids) + self.wpe(span.positions))
+  local x = self:embed(ids, span)
   for _, block in ipairs(self.h) do x = block(x, span) end
   return self.ln_f(x)
+end
+
+--- The names of the modules before the blocks, of the blocks, and of those behind.
+function Body:layout() -- luacheck: ignore self
+  return {"wte", "wpe", "drop"}, "h", "ln_f"
 end
 
 local LMHead = flare.class("GPT2LMHeadModel", Causal)
@@ -85,6 +92,7 @@ function LMHead:build(c)
   if c.tie_word_embeddings then self.lm_head.weight = self.transformer.wte.weight end
 end
 
+function LMHead:parts() return self:decoder "transformer" end
 function LMHead:features(ids, cache) return self.transformer(ids, cache) end
 function LMHead:logits(features) return self.lm_head(features) end
 

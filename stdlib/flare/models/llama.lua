@@ -85,13 +85,25 @@ function Body:build(c)
   self._rope = Rope(c)
 end
 
+function Body:embed(ids) return self.embed_tokens(ids) end
+
+--- Adds what the layers need to a span of tokens.
+function Body:prepare(span)
+  span.cos, span.sin = self._rope:angles(span.positions, span.length)
+  return span
+end
+
 --- The features of tokens, (batch, time, hidden_size).
 function Body:forward(ids, cache)
-  local span = Cache.span(ids, cache)
-  span.cos, span.sin = self._rope:angles(span.positions, span.length)
-  local x = self.embed_tokens(ids)
+  local span = self:prepare(Cache.span(ids, cache))
+  local x = self:embed(ids)
   for _, layer in ipairs(self.layers) do x = layer(x, span) end
   return self.norm(x)
+end
+
+--- The names of the modules before the layers, of the layers, and of those behind.
+function Body:layout() -- luacheck: ignore self
+  return {"embed_tokens"}, "layers", "norm"
 end
 
 local ForCausalLM = flare.class("LlamaForCausalLM", Causal)
@@ -102,6 +114,7 @@ function ForCausalLM:build(c)
   if c.tie_word_embeddings then self.lm_head.weight = self.model.embed_tokens.weight end
 end
 
+function ForCausalLM:parts() return self:decoder "model" end
 function ForCausalLM:features(ids, cache) return self.model(ids, cache) end
 function ForCausalLM:logits(features) return self.lm_head(features) end
 

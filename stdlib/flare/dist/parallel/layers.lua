@@ -106,9 +106,14 @@ function ColumnLinear:init(linear, o)
   self.outputs = self.weight:size(1)
 end
 
+--- The product, without the boundary of the region.
+function ColumnLinear:product(x)
+  return (core.linear(x, self.weight, self.bias, self.act))
+end
+
 function ColumnLinear:forward(x)
   if self.enter then x = self.enter(x) end
-  return (core.linear(x, self.weight, self.bias, self.act))
+  return self:product(x)
 end
 
 function ColumnLinear:describe()
@@ -133,8 +138,11 @@ function RowLinear:init(linear, o)
   self.inputs = self.weight:size(2)
 end
 
+--- The rank's product, before the sum.
+function RowLinear:product(x) return (core.linear(x, self.weight)) end
+
 function RowLinear:forward(x)
-  local y, bias = self.leave((core.linear(x, self.weight))), self.bias
+  local y, bias = self.leave(self:product(x)), self.bias
   if not bias then return y end
   return y + (self.shared and regions.copy(bias, self._split.weight.group) or bias)
 end

@@ -224,5 +224,6 @@ return function(model, mesh, o)
       .. "...}, with names of model:named_modules()", getmetatable(model).__name)
   end
   if p.head then whole_logits(model, p.head) end
+  if p.sequence then model.sequence_parts = group.size end
   return model
 end
