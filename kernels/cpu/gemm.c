@@ -164,8 +164,8 @@ static fl_status in_blocks(job *g, const fl_cpu_product *whole) {
     int64_t units = fl_ceil_div(p.n / FL_STRIP_UNIT, g->cut.across);
     p.room_cols = room_cols(g->launch, g->dtype,
                             units * FL_STRIP_UNIT + p.n % FL_STRIP_UNIT);
-    size_t bytes =
-        (size_t)(p.room_cols * FL_STRIP_STEPS) * fl_dtype_size(g->dtype);
+    int64_t steps = p.k < FL_STRIP_STEPS ? p.k : FL_STRIP_STEPS;
+    size_t bytes = (size_t)(p.room_cols * steps + 1) * fl_dtype_size(g->dtype);
     if (!tile_slots_open(g->launch, &g->rooms, blocks, bytes))
       return FL_ENOMEM;
   }

@@ -22,8 +22,9 @@ typedef struct fl_cpu_product {
   void (*done)(void *context, int64_t i, int64_t rows, int64_t j, int64_t cols);
   void *context;
   int64_t i0, j0;
-  /* Memory for a strip of B in order: FL_STRIP_STEPS times so many columns, a
-   * multiple of FL_STRIP_UNIT. NULL: a narrow one on the stack. */
+  /* Memory for a strip of B in order: k steps of the sum, FL_STRIP_STEPS at
+   * most, times so many columns, a multiple of FL_STRIP_UNIT. NULL: a narrow
+   * one on the stack. */
   void *room;
   int64_t room_cols;
   /* B lies in order already, by FL_CPU(pack): `b` is the whole of it, `ldb` its
