@@ -1,6 +1,6 @@
 -- A flare without the libraries that it can do without: it builds, from this very tree, says by
--- name what it lacks where that is asked for, and does the rest. Its kernels are those of the build
--- that is tested: no library changes them.
+-- name what it lacks where that is asked for, and does the rest. What no library changes is that
+-- of the build that is tested; spec/long/bare.sh compiles all.
 local tree = require "spec.support.tree"
 
 if tree.instrumented() then return end
@@ -28,7 +28,7 @@ end
 describe("a flare without optional libraries", function()
   lazy_setup(function() -- without optimization it takes seconds
     local made, status = run(([[cmake --preset bare -B '%s' -D CMAKE_BUILD_TYPE=None \
-      -D FLARE_KERNELS="$(cd '%s' && pwd)"]]):format(bare, tree.build))
+      -D FLARE_OBJECTS="$(cd '%s' && pwd)"]]):format(bare, tree.build))
     assert.equal("0", status, made)
     for name, found in made:gmatch "\n  (%S+) +(%S[^\n]*)" do
       if name ~= "Lua" and name ~= "jansson" and name ~= "apt" then
