@@ -5,9 +5,14 @@
 
 #include <stdio.h>
 
+/* In meta mode there is no memory, and nothing shares it. */
+static bool has_owners(const fl_tensor *t, int n) {
+  return t->storage ? fli_storage_owners(t->storage) == n : t->rt->meta;
+}
+
 bool fli_sum_is_free(const fl_tensor *t) {
-  return t->rc == 1 && !t->is_view && !t->node && t->storage && !t->rt->batch &&
-         fli_storage_owners(t->storage) == 1;
+  return t->rc == 1 && !t->is_view && !t->node && !t->rt->batch &&
+         has_owners(t, 1);
 }
 
 /* *sum += g; takes over the reference of g. */
@@ -37,9 +42,8 @@ fl_status fli_sum_add(fli_pass *p, fl_tensor **sum, fl_tensor *g) {
  * that were transposed twice, stands for itself from now on. */
 static void own_whole(fl_tensor *t) {
   const fl_tensor *base = t->base;
-  if (t->is_view && t->rc == 1 && t->contiguous && !t->node && t->storage &&
-      base->rc == 1 && !base->node && base->numel == t->numel &&
-      fli_storage_owners(t->storage) == 2)
+  if (t->is_view && t->rc == 1 && t->contiguous && !t->node && base->rc == 1 &&
+      !base->node && base->numel == t->numel && has_owners(t, 2))
     fli_tensor_own(t);
 }
 
