@@ -187,6 +187,37 @@ describe("a recording", function()
   end)
 end)
 
+describe("a recording in meta mode", function()
+  it("has the operators of a step that runs, at no cost of time or memory", function()
+    local function record(width)
+      local model = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, 8))
+      local optimizer = flare.optim.AdamW(model, {lr = 1e-3})
+      local x = flare.ones(16, width)
+      return flare.record(function()
+        optimizer:zero_grad()
+        model(x):square():mean():backward()
+        optimizer:step()
+      end)
+    end
+    local real = record(64)
+    local meta = flare.meta(record, 64)
+    assert.equal("full", table.remove(meta.operators, 6).name) -- the gradient of the loss
+    assert.equal(#real.operators, #meta.operators)
+    for k, op in ipairs(real.operators) do
+      local other = meta.operators[k]
+      assert.same({op.name, op.kind, op.flops, op.bytes, op.dtype, op.backward},
+        {other.name, other.kind, other.flops, other.bytes, other.dtype, other.backward})
+    end
+    -- two products forward and three backward
+    local large, products = flare.meta(record, 1 << 17), 0
+    for _, op in ipairs(large.operators) do
+      if op.kind == "product" then products = products + op.flops end
+    end
+    local width = 1 << 17
+    assert.equal(2 * 16 * (2 * width * 4 * width + 3 * 4 * width * 8), products)
+  end)
+end)
+
 describe("transformers as layers", function()
   it("have the FLOPs and the activations of a model that runs", function()
     local model = flare.models.LlamaForCausalLM {vocab_size = 512, hidden_size = 64,

@@ -130,7 +130,7 @@ function M.record(f, ...)
   local profile = require "flare.profile"
   f(...)
   collectgarbage()
-  local stop = profile.start {peaks = true}
+  local stop = profile.start {peaks = true, meta = true}
   local results = table.pack(pcall(f, ...))
   local report = stop()
   if not results[1] then error(results[2], 0) end
