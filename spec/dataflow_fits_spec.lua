@@ -179,3 +179,69 @@ describe("flare.fits", function()
     end
   end)
 end)
+
+-- The peak of the allocator in a step of models of the zoo, when garbage is collected as often as
+-- `fits` does: what remains of the difference is garbage that Lua has not collected yet.
+describe("flare.fits of the zoo's models", function()
+  local zoo = flare.models
+  local function tokens(batch) return core.ones(batch, 32, {dtype = "i64"}) end
+  local function predicting(out, ids)
+    return core.cross_entropy((type(out) == "table" and out.logits or out):reshape {-1, 500},
+      ids:reshape {-1})
+  end
+  local cases = {
+    {"GPT-2", function()
+      return zoo.GPT2LMHeadModel {vocab_size = 500, n_positions = 32, n_embd = 64, n_layer = 2,
+        n_head = 4, resid_pdrop = 0, embd_pdrop = 0, attn_pdrop = 0}
+    end, tokens, predicting},
+    {"Llama", function()
+      return zoo.LlamaForCausalLM {vocab_size = 500, hidden_size = 64, intermediate_size = 176,
+        num_hidden_layers = 2, num_attention_heads = 4, num_key_value_heads = 2}
+    end, tokens, predicting},
+    {"ViT", function()
+      return zoo.ViTForImageClassification {hidden_size = 64, intermediate_size = 256,
+        num_hidden_layers = 2, num_attention_heads = 4, image_size = 32, patch_size = 8}
+    end, function(batch) return core.zeros(batch, 3, 32, 32) end, square},
+  }
+
+  -- The most live bytes of a step on a device, above what was there without the model.
+  local function peak_of(make, input, loss, batch, device)
+    collectgarbage()
+    collectgarbage()
+    local before = core.memory.stats(device).live
+    local model = make():to(device)
+    local optimizer = flare.optim.AdamW(model, {lr = 1e-3})
+    local x = input(batch):to(device)
+    local function step()
+      local value = loss(model(x), x)
+      collectgarbage()
+      value:backward()
+      optimizer:step()
+      optimizer:zero_grad()
+    end
+    step()
+    collectgarbage()
+    collectgarbage()
+    core.memory.reset_peak(device)
+    require("flare.nn.module").watch(function(module, run, ...)
+      local results = table.pack(run(module, ...))
+      collectgarbage()
+      return table.unpack(results, 1, results.n)
+    end)
+    step()
+    require("flare.nn.module").watch(nil)
+    return core.memory.stats(device).peak - before
+  end
+
+  for _, c in ipairs(cases) do
+    it("agrees with the allocator for " .. c[1], function()
+      finally(function() require("flare.nn.module").watch(nil) end)
+      local f = flare.fits(c[2](), {input = c[3], loss = c[4]})
+      for device, batches in pairs {cpu = {8, 24, 64}, sim = {24}} do
+        for _, batch in ipairs(batches) do
+          assert.near(1, f:at(batch) / peak_of(c[2], c[3], c[4], batch, device), 0.03)
+        end
+      end
+    end)
+  end
+end)
