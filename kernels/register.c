@@ -7,6 +7,8 @@ fl_status fl_cpu_open(const fl_backend_options *o, fl_backend *cpu,
                       fl_backend **b);
 fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
                       fl_backend **b);
+fl_status fl_fpga_open(const fl_backend_options *o, fl_backend *cpu,
+                       fl_backend **b);
 fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
                        fl_backend **b);
 
@@ -14,6 +16,7 @@ const fl_builtin_backend *fl_builtin_backends(int *n) {
   static const fl_builtin_backend all[] = {
       {"cpu", fl_cpu_open},
       {"sim", fl_sim_open},
+      {"fpga", fl_fpga_open},
       {"cuda", fl_cuda_open},
   };
   *n = (int)(sizeof all / sizeof *all);

@@ -77,7 +77,7 @@ describe("names of files", function()
   end)
 
   it("have endings that the other specs read", function()
-    local known = tree.files(folders, ".c", ".h", ".def", ".cu", ".cuh", ".lua")
+    local known = tree.files(folders, ".c", ".h", ".def", ".cu", ".cuh", ".lua", ".json")
     local all = tree.files(folders, "")
     assert(#all > 500, #all)
     local known_one = {}

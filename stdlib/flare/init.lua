@@ -11,9 +11,9 @@ if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))
 
 -- Names and their files: a part of the library is a file, functions written in Lua share files.
 local files = {}
-for _, part in ipairs {"args", "backends", "class", "cuda", "data", "dist", "distributions", "io",
-  "log", "metrics", "models", "monitor", "nn", "onnx", "op", "optim", "print", "profile", "options",
-  "checkpoint", "help", "text", "train", "vmap", "strict"} do
+for _, part in ipairs {"args", "backends", "class", "cuda", "data", "dist", "distributions", "fpga",
+  "io", "log", "metrics", "models", "monitor", "nn", "onnx", "op", "optim", "print", "profile",
+  "options", "checkpoint", "help", "text", "train", "vmap", "strict"} do
   files[part] = "flare." .. part
 end
 for file, names in next, {

@@ -8,11 +8,11 @@ local options = require "flare.options"
 local Machine = class "Machine"
 
 local known = {"a100", "b200", "cpu", "dgx-a100", "dgx-b200", "dgx-h100", "h100", "h200", "mi300x",
-  "rtx4090"}
+  "rtx4090", "u250"}
 
 local defaults = {name = "machine", source = "", peak = options.none, memory = options.none,
   host = options.none, links = options.none, power = options.none, latency = 0,
-  efficiency = options.none, measured = "", node = options.none}
+  efficiency = options.none, measured = "", node = options.none, fabric = options.none}
 
 -- Shares of the peak where a machine has no measured ones.
 local usual = {product = 0.75, attention = 0.6, convolution = 0.6, memory = 0.85, link = 0.85}
@@ -61,6 +61,7 @@ function Machine:init(given)
   self.links = check_links(o.name, o.links)
   self.power = options.check(o.name .. ".power", o.power, {idle = 0, busy = 0})
   self.latency = o.latency
+  self.fabric = o.fabric -- of an FPGA: {clock = Hz, dsp =, bram36 =, uram =}
   self.matrix = 1 -- a factor of the peak of matrix units
   self.efficiency = {}
   if o.node ~= nil then options.count(o.name, "node", o.node) end
