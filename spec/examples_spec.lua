@@ -57,6 +57,8 @@ describe("examples", function()
     ["11_elementwise"] = "right:\ttrue.*squares:\ty = %-.*robust: \ty = 3%.0 x %+ 0%.5",
     ["19_trainer"] = "epoch 10  loss 0%.%d+.*best accuracy 0%.[89]",
     ["14_data_parallel"] = "1 ranks, right: %d%d+ %%",
+    ["pipeline"] = "1f1b: 1 ranks, loss [34]%.%d+ %-> [0-2]%.%d+\nidle: simulated 0 %%",
+    ["tensor_parallel"] = "1 ranks, loss 4%.%d+ %-> [0-3]%.%d+\nof %d+ elements this rank has %d+",
     ["15_zero"] = "1 ranks, loss below 0.01: true, 5508 of 5508",
     ["13_streams"] = "loss 0%.0000%d+, bias 0%.5",
     ["17_generate"] = "step 150: loss 0%.0.*the dog sat on the log; the cat sat on the mat",

@@ -25,6 +25,7 @@ for file, names in next, {
   ["dataflow.fits"] = "fits",
   ["dataflow.record"] = "record",
   ["dataflow.simulate"] = "simulate",
+  ["dist.parallel.shard"] = "shard",
   debugger = "breakpoint",
   derivatives = "hessian hvp jacobian jvp vjp",
   describe = "describe",

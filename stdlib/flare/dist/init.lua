@@ -300,6 +300,8 @@ require "flare.lazy"("dist", dist, {
   Pipeline = "flare.dist.parallel.pipeline", Ring = "flare.dist.parallel.ring",
   state_dict = "flare.dist.parallel.state",
   load_state_dict = "flare.dist.parallel.state", shares = "flare.dist.parallel.balance",
+  expert_parallel = "flare.dist.parallel.expert", average_gradients = "flare.dist.parallel.expert",
+  context_parallel = "flare.dist.parallel.context", Context = "flare.dist.parallel.context",
 })
 local meta = getmetatable(dist)
 local find = meta.__index

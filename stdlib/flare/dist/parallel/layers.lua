@@ -59,8 +59,9 @@ local function take(self, layer, key, split, o)
     total = p:size(split.dim)}
 end
 
---- Cuts parameters of a module in place. @param dims by name of parameter
-function M.divide(module, dims, group)
+--- Cuts parameters of a module in place.
+-- @param dims by name of parameter @param kind a word that the splits note
+function M.divide(module, dims, group, kind)
   local names = {}
   for name in pairs(dims) do names[#names + 1] = name end
   table.sort(names)
@@ -68,7 +69,8 @@ function M.divide(module, dims, group)
   for _, name in ipairs(names) do
     local p = module[name]
     if p then
-      local split = {dim = dims[name], parts = 1, group = group, total = p:size(dims[name])}
+      local split = {dim = dims[name], parts = 1, group = group, kind = kind,
+        total = p:size(dims[name])}
       local part = core.no_grad(M.cut, p:detach(), split)
       module[name] = module:param(part)
       part:requires_grad_(p.requires_grad)
