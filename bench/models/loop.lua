@@ -11,7 +11,8 @@ local optim = flare.optim
 local M = {}
 
 M.names = {"gpt2", "llama", "resnet50", "vit", "unet", "lstm", "dlrm", "gat", "mlp", "gpt2_decode",
-           "linear_ce", "bert", "mixer", "convnext", "wavenet", "t5", "realnvp", "vae"}
+           "llama_decode", "linear_ce", "bert", "mixer", "convnext", "wavenet", "t5", "realnvp",
+           "vae"}
 -- The whole list, with other options of some.
 M.default = {"gpt2", "gpt2:batch=16", "llama", "resnet50", "resnet50:layout=last", "vit", "unet",
              "lstm", "dlrm", "gat", "mlp", "gpt2_decode", "linear_ce", "bert",

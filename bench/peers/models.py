@@ -623,11 +623,7 @@ class DecodeGPT(nn.Module):
         return F.linear(self.norm(h), self.embed.weight).argmax(2)
 
 
-@model("gpt2_decode", "tokens",
-       dict(time=6, layers=2, width=32, heads=2, vocabulary=64, dtype="f32"),
-       dict(time=1024, layers=12, width=768, heads=12, vocabulary=50304, dtype="bf16"), steps=500)
-def gpt2_decode(o):
-    m = prepare(o, DecodeGPT(o)).to(torch.bfloat16 if o.dtype == "bf16" else torch.float32)
+def decoding(o, m):
     state = [ids(o, o.vocabulary, (1, 1)), ids(o, 1, (1,))]
     inner = compiled(o, m)
 
@@ -636,7 +632,87 @@ def gpt2_decode(o):
             token = inner(*state)
             state[:] = token.clone() if o.mode == "graphs" else token, (state[1] + 1) % o.time
             return token
-    return m, 1, step
+    return step
+
+
+@model("gpt2_decode", "tokens",
+       dict(time=6, layers=2, width=32, heads=2, vocabulary=64, dtype="f32"),
+       dict(time=1024, layers=12, width=768, heads=12, vocabulary=50304, dtype="bf16"), steps=500)
+def gpt2_decode(o):
+    m = prepare(o, DecodeGPT(o)).to(torch.bfloat16 if o.dtype == "bf16" else torch.float32)
+    return m, 1, decoding(o, m)
+
+
+class DecodeRMSNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        y = x.float()
+        return (y / ((y * y).mean(-1, keepdim=True) + 1e-5).sqrt()).to(x.dtype) * self.weight
+
+
+class DecodeLlamaBlock(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        d, self.heads, self.groups, self.size = o.width, o.heads, o.groups, o.width // o.heads
+        self.hidden = o.hidden
+        self.norm1 = DecodeRMSNorm(d)
+        self.qkv = nn.Linear(d, d + 2 * o.groups * self.size, bias=False)
+        self.out = nn.Linear(d, d, bias=False)
+        self.norm2 = DecodeRMSNorm(d)
+        self.up = nn.Linear(d, 2 * o.hidden, bias=False)
+        self.down = nn.Linear(o.hidden, d, bias=False)
+        self.register_buffer("keys", torch.zeros(1, o.groups, o.time, self.size))
+        self.register_buffer("values", torch.zeros(1, o.groups, o.time, self.size))
+
+    def forward(self, x, position, mask, cos, sin):
+        h = self.qkv(self.norm1(x)).view(1, -1, 1, self.size)
+        turned, v = h.split((self.heads + self.groups, self.groups), 1)
+        q, k = rotate(turned, cos, sin).split((self.heads, self.groups), 1)
+        self.keys.index_copy_(2, position, k)
+        self.values.index_copy_(2, position, v)
+        y = F.scaled_dot_product_attention(rotate(q, cos, sin), self.keys, self.values, attn_mask=mask,
+                                           enable_gqa=True)
+        x = x + self.out(y.reshape(x.shape))
+        gate, up = self.up(self.norm2(x)).split(self.hidden, 2)
+        return x + self.down(F.silu(gate) * up)
+
+
+class DecodeLlama(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.embed = nn.Embedding(o.vocabulary, o.width)
+        self.blocks = nn.ModuleList(DecodeLlamaBlock(o) for _ in range(o.layers))
+        self.norm = DecodeRMSNorm(o.width)
+        self.head = nn.Linear(o.width, o.vocabulary, bias=False)
+        half = o.width // o.heads // 2
+        rates = torch.exp(torch.arange(half) * (-math.log(500000) / half))
+        angles = torch.outer(torch.arange(o.time), rates)
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+        self.register_buffer("all", torch.arange(o.time))
+
+    def forward(self, token, position):
+        h = self.embed(token)
+        mask = (self.all <= position).view(1, 1, 1, -1)
+        cos, sin = self.cos.index_select(0, position), self.sin.index_select(0, position)
+        for block in self.blocks:
+            h = block(h, position, mask, cos, sin)
+        return self.head(self.norm(h)).argmax(2)
+
+
+@model("llama_decode", "tokens",
+       dict(time=6, layers=2, width=64, heads=4, groups=2, hidden=96, vocabulary=64, dtype="f32",
+            bits=16, group=32),
+       dict(time=2048, layers=16, width=2048, heads=32, groups=8, hidden=8192, vocabulary=128256,
+            dtype="bf16", bits=16, group=128), steps=300)
+def llama_decode(o):
+    if o.bits != 16:
+        raise ValueError("llama_decode: weights of 4 and 8 bits have no peer here")
+    m = prepare(o, DecodeLlama(o)).to(torch.bfloat16 if o.dtype == "bf16" else torch.float32)
+    return m, 1, decoding(o, m)
 
 
 # --- a linear layer and cross-entropy ---
