@@ -90,6 +90,19 @@ describe("tensor parallel models", function()
         return models.ViTForImageClassification{hidden_size = 12, num_hidden_layers = 1,
           num_attention_heads = 2, intermediate_size = 20, image_size = 8, patch_size = 4}
       end, function(m) return m(images):square():mean() end)
+      local tower = {hidden_size = 12, intermediate_size = 8, num_hidden_layers = 1,
+        num_attention_heads = 2, vocab_size = 13, eos_token_id = 2, image_size = 8, patch_size = 4}
+      compare("clip", function()
+        return models.CLIPModel{projection_dim = 6, text_config = tower, vision_config = tower}
+      end, function(m) return m:loss(images, ids) end)
+      local spectra = flare.randn({2, 4, 12}, {dtype = "f64", generator = flare.generator(7)})
+      compare("whisper", function()
+        return models.WhisperForConditionalGeneration{vocab_size = 13, num_mel_bins = 4,
+          d_model = 8, encoder_layers = 1, decoder_layers = 1, encoder_attention_heads = 2,
+          decoder_attention_heads = 4, encoder_ffn_dim = 6, decoder_ffn_dim = 10,
+          max_source_positions = 6, max_target_positions = 8, decoder_start_token_id = 1,
+          pad_token_id = 0, dropout = 0, attention_dropout = 0}
+      end, function(m) return m:loss(spectra, labels) end)
       local x = flare.randn({2, 5, 12}, {dtype = "f64", generator = flare.generator(6)})
       compare("transformer", function()
         local layer = nn.TransformerEncoderLayer(12, 2, {hidden = 8, dropout = 0})

@@ -250,7 +250,7 @@ local mean_over = core.func{
 -- @return the model
 function M.context_parallel(model, mesh, o)
   o = options.check("context_parallel", o, {axis = "cp"})
-  if not walk.is_module(model) or type(model.criterion) ~= "function" then
+  if not walk.is_module(model) or type(model.criterion) ~= "function" or not model.parts then
     fail("context_parallel: a decoder of flare.models is expected, got %s", walk.is_module(model)
       and getmetatable(model).__name or options.kind(model))
   end

@@ -5,11 +5,11 @@ local Wires = require "flare.dist.parallel.wires"
 
 local M = {}
 
--- Tensors of the pieces that the rank has, by the id of their slots.
-local function present(self, owner)
+-- Tensors of the pieces that the rank keeps, by the id of their slots.
+local function kept(self, before)
   local there = {}
   for k, piece in ipairs(self.pieces) do
-    if owner[k] == self.device then
+    if before[k] == self.device and self.owner[k] == self.device then
       for _, slot in ipairs(piece.slots) do there[slot.id] = pieces.get(slot) end
     end
   end
@@ -19,12 +19,11 @@ end
 --- Moves the pieces whose device has changed. @param before the devices until now
 function M.run(self, before)
   local _ <close> = core.no_grad()
-  local there = present(self, self.owner)
+  local there = kept(self, before)
   self.moved = {} -- parameters that have gone, by the id of their slots, for their states
   for k, piece in ipairs(self.pieces) do
     local from, to = before[k], self.owner[k]
     if from ~= to and to == self.device then
-      for id in pairs(there) do there[id] = there[id]:numel() > 0 and there[id] or nil end
       pieces.make(piece, there)
       for _, slot in ipairs(piece.slots) do
         local p = pieces.get(slot)

@@ -12,6 +12,7 @@
 --     "experts"     an nn.MoE: each rank has some features of every expert
 --     "shared"      the ranks' inputs differ (other heads): gradients of the parameters add up
 --     {"enter", divide = {"heads"}}   fields of the module that become the rank's part
+--     {"divide", divide = {"heads"}}  the same for a module without a region of its own
 --
 -- The rest matters with split sequences only:
 --
@@ -62,6 +63,22 @@ M.vit = {
   ["layer.*.intermediate.dense"] = "column",
   ["layer.*.output.dense"] = "row",
 }
+
+M.clip = {
+  self_attn = {"enter", divide = {"heads"}}, ["self_attn.q_proj"] = "column",
+  ["self_attn.k_proj"] = "column", ["self_attn.v_proj"] = "column", ["self_attn.out_proj"] = "row",
+  ["layers.*.mlp"] = "enter", ["mlp.fc1"] = "column", ["mlp.fc2"] = "row",
+}
+
+-- Attention to what the encoder gave has two inputs: each projection enters by itself.
+M.whisper = {["layers.*.fc1"] = "column", ["layers.*.fc2"] = "row"}
+for _, name in ipairs {"self_attn", "encoder_attn"} do
+  M.whisper[name] = {"divide", divide = {"heads"}}
+  for _, projection in ipairs {"q_proj", "k_proj", "v_proj"} do
+    M.whisper[name .. "." .. projection] = "column"
+  end
+  M.whisper[name .. ".out_proj"] = "row"
+end
 
 for name, of in pairs {mistral = "llama", qwen2 = "llama", qwen3 = "llama", qwen3_moe = "mixtral",
                        qwen2_moe = "mixtral"} do

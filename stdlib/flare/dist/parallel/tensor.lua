@@ -32,20 +32,25 @@ end
 -- the module in its place, or nil.
 local rules = {}
 
-function rules.enter(p, module, name, entry)
+-- The module works on its part of what the fields count, and draws its own random numbers.
+function rules.divide(p, module, name, entry)
   for _, field in ipairs(entry.divide or {}) do
     layers.divisible("tensor_parallel", ("%s has %%d %s"):format(name, field), module[field],
       p.group)
     module[field] = module[field] // p.group.size
   end
-  local edge = p.edge(name)
-  module:register_forward_pre_hook(function(_, x, ...) return edge.enter(x), ... end)
-  p.inside[#p.inside + 1] = name .. "."
   local forward = module.forward
   rawset(module, "forward", function(self, ...)
     if not self.training then return forward(self, ...) end
     return regions.with_own_random(p.group, forward, self, ...)
   end)
+end
+
+function rules.enter(p, module, name, entry)
+  rules.divide(p, module, name, entry)
+  local edge = p.edge(name)
+  module:register_forward_pre_hook(function(_, x, ...) return edge.enter(x), ... end)
+  p.inside[#p.inside + 1] = name .. "."
 end
 
 function rules.column(p, module, name, entry, parent)
