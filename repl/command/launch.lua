@@ -1,5 +1,6 @@
 --- flare launch: runs a script as several processes (ranks) that work together.
 local core = require "flare.core"
+local Elastic = require "flare.repl.launch.elastic"
 local Job = require "flare.repl.launch.job"
 local process = require "flare.repl.process"
 
@@ -17,6 +18,8 @@ usage: flare launch [options] script [arguments]
                        limit), and launchers for each other (default 300)
   --max-restarts K     start again at most K times when a rank fails, after a pause of 1 s, 2 s,
                        4 s ... 60 s; FLARE_RESTART counts, node 0 decides
+  --elastic MIN:MAX    start again at once with the ranks that are left when some die ...
+  --ranks file         ... or when the number in this file changes
   -i                   no script: a prompt on rank 0, where ranks[[ text ]] runs text on all
   --dry-run            show what would be started
   --verbose            show what is started]=]
@@ -38,7 +41,8 @@ end
 
 local valued = {["-n"] = "n", ["--nnodes"] = "nnodes", ["--node-rank"] = "node",
   ["--rdzv"] = "rdzv", ["--secret"] = "secret", ["--tee"] = "tee", ["--logs"] = "logs",
-  ["--timeout"] = "timeout", ["--max-restarts"] = "restarts"}
+  ["--timeout"] = "timeout", ["--max-restarts"] = "restarts",
+  ["--elastic"] = "elastic", ["--ranks"] = "ranks"}
 -- What other launchers call them.
 local others = {["--nproc-per-node"] = "-n", ["--nproc"] = "-n", ["-np"] = "-n",
   ["--log-dir"] = "--logs", ["--rdzv-endpoint"] = "--rdzv", ["--master-port"] = "--rdzv host:port",
@@ -169,6 +173,14 @@ return function(args)
   end
   if o.node >= o.nnodes then
     return complain(("--node-rank is %d, but there are %d nodes"):format(o.node, o.nnodes))
+  end
+  if o.elastic then
+    if o.nnodes > 1 or o.prompt then return complain "--elastic is for one node and a script" end
+    o.elastic, message = Elastic.read(o.elastic, o.n)
+    if not o.elastic then return complain(message) end
+    o.restarts = o.restarts or 1000
+  elseif o.ranks then
+    return complain "--ranks needs --elastic MIN:MAX"
   end
   o.host, o.port = "127.0.0.1", 0
   if o.rdzv then

@@ -1,6 +1,7 @@
 --- A running job: starts the ranks of this machine, forwards their output, watches for their exit,
 -- and ends the others when one fails.
 local core = require "flare.core"
+local Elastic = require "flare.repl.launch.elastic"
 local env = require "flare.dist.env"
 local Logs = require "flare.repl.launch.logs"
 local meeting = require "flare.repl.launch.meeting"
@@ -121,6 +122,7 @@ local function exited(self, pid, status)
     self.board:exited(rank.number, status)
     process.kill(pid, KILL) -- its process group
     rank.status, rank.gone, rank.ended = status, true, core.clock()
+    rank.died = status & 127 ~= 0 and not self.asked
     self.left = self.left - 1
     process.watched(self.dog, -pid)
     if status ~= 0 and not self.closing then fail(self, rank) end
@@ -188,6 +190,12 @@ local function pump(self, ms)
     self.stopped = self.meeting.stop
     begin_end(self)
   end
+  if self.elastic and not self.ending and self.elastic:changed(self.size) then
+    self.resized = true
+    signal_all(self, TERM)
+    begin_end(self)
+    self.asked = true
+  end
   press(self)
   return came
 end
@@ -232,6 +240,7 @@ end
 local function attempt(self, number)
   self.attempt, self.by_pid, self.left = number, {}, 0
   self.first, self.ending, self.asked, self.forced, self.stopped = nil, nil, nil, nil, nil
+  self.resized = nil
   self.secret = env.key(self.o.secret, "attempt " .. number)
   local ok, board = pcall(core.comm.watch, env.key(self.secret, "board"), self.size)
   if not ok then return nil, (board:gsub("^[^:]*:%d+: ", "")) end
@@ -252,8 +261,10 @@ local function attempt(self, number)
     if pump(self, 20) then deadline = core.clock() + 1 end
     if output.files {} and not self.interrupted then deadline = core.clock() + 1 end
   end
-  local status = 0
-  if self.first or self.interrupted or self.stopped then
+  local status = self.resized and not self.interrupted and 1 or 0
+  if self.resized and not self.interrupted then
+    self.first = nil
+  elseif self.first or self.interrupted or self.stopped then
     status = self.interrupted and 128 + self.interrupted or nil
     self.logs:tell()
     if not self.interrupted then
@@ -310,6 +321,21 @@ local function pause(self, seconds, number)
   return not self.interrupted and self.meeting.turn == "again"
 end
 
+-- The number of ranks of the next attempt. @return whether there are enough
+local function resize(self)
+  if not self.elastic then return true end
+  local n, message = self.elastic:next(self.ranks, self.resized)
+  if not n then
+    io.stderr:write("flare launch: ", message, "\n")
+    return false
+  end
+  if n ~= self.size then
+    io.stderr:write(("flare launch: %d ranks instead of %d\n"):format(n, self.size))
+  end
+  self.o.n, self.size = n, n
+  return true
+end
+
 -- Attempts until one ends well or there are no restarts left. @return the job's status
 local function run_attempts(self)
   local number, restart = 0, Restart.new()
@@ -323,7 +349,8 @@ local function run_attempts(self)
     while not self.meeting.turn and not self.interrupted do pump(self, 200) end
     if self.meeting.turn ~= "again" then return status end
     number = number + 1
-    if not pause(self, restart:pause(core.clock() - began), number) then
+    if not resize(self) then return status end
+    if not pause(self, self.elastic and 0 or restart:pause(core.clock() - began), number) then
       return self.interrupted and 128 + self.interrupted or status
     end
   end
@@ -344,6 +371,7 @@ function Job.run(o)
     for _, rank in ipairs(make_ranks(self)) do print(describe(self, rank)) end
     return 0
   end
+  self.elastic = o.elastic and Elastic.new(o)
   self.signals = assert(process.signals())
   self.dog = assert(process.watchdog())
   local met, status = meet(self)

@@ -295,7 +295,8 @@ function dist.share(text, root)
 end
 
 require "flare.lazy"("dist", dist, {
-  DataParallel = "flare.dist.data_parallel", LocalSGD = "flare.dist.local_sgd",
+  DataParallel = "flare.dist.data_parallel", Elastic = "flare.dist.elastic",
+  LocalSGD = "flare.dist.local_sgd",
   ZeRO = "flare.dist.zero", tensor_parallel = "flare.dist.parallel.tensor",
   Pipeline = "flare.dist.parallel.pipeline", Ring = "flare.dist.parallel.ring",
   state_dict = "flare.dist.parallel.state",
