@@ -81,6 +81,37 @@ describe("experts on several ranks", function()
   end)
 end)
 
+describe("norms of gradients", function()
+  it("are those of the whole model", function()
+    good(2, helpers .. [[
+      local ids = flare.randint(0, 13, {4, 8}, {generator = flare.generator(3)})
+      local function gpt2()
+        flare.manual_seed(1)
+        return models.GPT2LMHeadModel{vocab_size = 13, n_positions = 8, n_embd = 8, n_layer = 2,
+          n_head = 2, resid_pdrop = 0, embd_pdrop = 0, attn_pdrop = 0}:to "f64"
+      end
+      local whole = gpt2()
+      whole:loss(ids):backward()
+      local want = optim.clip_grad_norm_(whole:parameters(), 0.1)
+      for _, sequence in ipairs {false, true} do
+        local m = dist.tensor_parallel(gpt2(), dist.mesh{tp = size}, {sequence = sequence})
+        m:loss(ids):backward()
+        near(want, dist.clip_grad_norm_(m, 0.1), "tensor")
+        near(whole.transformer.ln_f.weight.grad, m.transformer.ln_f.weight.grad, "clipped")
+      end
+      -- the embedding, which both stages have, counts once
+      local pipe = dist.Pipeline(gpt2(), dist.mesh{pp = size}, {micro_batches = 2})
+      pipe:step(ids, ids)
+      near(want, dist.clip_grad_norm_(pipe, 0.1), "pipeline")
+      if rank == 0 then
+        near(whole.transformer.wte.weight.grad, pipe.model.transformer.wte.weight.grad, "tied")
+      end
+      refused("a model, a Pipeline or a Ring is expected, got nil", dist.clip_grad_norm_)
+      refused("must be a number above 0, got 0", dist.clip_grad_norm_, pipe, 0)
+    ]])
+  end)
+end)
+
 describe("sequences on several ranks", function()
   it("have exact attention, forward and backward", function()
     for _, n in ipairs {2, 3} do

@@ -302,6 +302,7 @@ require "flare.lazy"("dist", dist, {
   state_dict = "flare.dist.parallel.state",
   load_state_dict = "flare.dist.parallel.state", shares = "flare.dist.parallel.balance",
   expert_parallel = "flare.dist.parallel.expert", average_gradients = "flare.dist.parallel.expert",
+  clip_grad_norm_ = "flare.dist.parallel.clip",
   context_parallel = "flare.dist.parallel.context", Context = "flare.dist.parallel.context",
 })
 local meta = getmetatable(dist)
