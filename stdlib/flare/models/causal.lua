@@ -20,17 +20,20 @@ end
 function Causal:loss(ids, labels)
   labels = labels or ids
   local time = ids:size(2)
-  local logits = self:logits(self:features(ids):narrow(2, 1, time - 1))
-  return self:criterion(logits:flatten(1, 2), labels:narrow(2, 2, time - 1):flatten(1, 2))
+  return self:criterion(self:features(ids):narrow(2, 1, time - 1), labels:narrow(2, 2, time - 1))
 end
 
---- The mean cross entropy of logits (n, vocabulary) and targets (n); -100 is left out.
-function Causal:criterion(logits, targets) -- luacheck: ignore self
-  return (core.cross_entropy(logits, targets, {base = 0}))
+--- The mean cross entropy of the tokens that features predict.
+-- @param features (batch, time, width)
+-- @param targets (batch, time); -100 is left out
+function Causal:criterion(features, targets)
+  return (core.cross_entropy(self:logits(features):flatten(1, 2), targets:flatten(1, 2),
+                             {base = 0}))
 end
 
 --- The model as a list of parts that follow each other, for pipelines: {names = of the modules in
--- it, run = function(x)}. The first takes ids, the last gives logits.
+-- it, run = function(x)}. The first takes ids, the last gives features, of which its `finish` makes
+-- logits.
 -- @param name of the body
 function Causal:decoder(name)
   local body = self[name]
@@ -47,7 +50,8 @@ function Causal:decoder(name)
                     run = function(x) return block(x, span_of(x)) end}
   end
   parts[#parts + 1] = {names = {name .. "." .. behind, "lm_head"},
-                       run = function(x) return self:logits(body[behind](x)) end}
+                       run = function(x) return body[behind](x) end,
+                       finish = function(features) return self:logits(features) end}
   return parts
 end
 

@@ -23,6 +23,24 @@ local function parts_of(model)
     getmetatable(model).__name)
 end
 
+--- The loss of the last piece's result: f(output, target), or that of the model's next token.
+-- @param where the class, for errors @param f what the user gave
+function M.loss(where, model, list, f)
+  local finish = list[#list].finish
+  if f ~= nil and type(f) ~= "function" then
+    fail("%s: loss must be a function of output and target, got %s", where, options.kind(f))
+  elseif f then
+    return finish and function(y, target) return f(finish(y), target) end or f
+  elseif type(model.criterion) ~= "function" then
+    fail("%s: pass loss = function(output, target) that gives a mean; %s has none of its own",
+      where, getmetatable(model).__name)
+  end
+  return function(features, ids)
+    local time = ids:size(2)
+    return model:criterion(features:narrow(2, 1, time - 1), ids:narrow(2, 2, time - 1))
+  end
+end
+
 --- The pieces of a model: {name, names, run, slots, tensors}. A slot is a place of a parameter or
 -- buffer: {name, owner, key, holder, id, split}.
 function M.of(model)

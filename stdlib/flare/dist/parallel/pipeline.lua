@@ -19,19 +19,6 @@ Pipeline.__keeps = true
 
 local schemes = {gpipe = true, ["1f1b"] = true, interleaved = true, zb_h1 = true}
 
--- The loss of a model that predicts the next token.
-local function next_token(model)
-  if type(model.criterion) ~= "function" then
-    fail("Pipeline: pass loss = function(output, target) that gives a mean; %s has none of its own",
-      getmetatable(model).__name)
-  end
-  return function(logits, ids)
-    local time = logits:size(2)
-    return model:criterion(logits:narrow(2, 1, time - 1):flatten(1, 2),
-      ids:narrow(2, 2, time - 1):flatten(1, 2))
-  end
-end
-
 -- What the passes of a piece weigh before they are measured: the elements of its matrices.
 local function guess(piece)
   local n = 1
@@ -121,7 +108,7 @@ function Pipeline:init(model, mesh, o)
   self.micro_batches = options.count("Pipeline", "micro_batches", o.micro_batches or group.size)
   self.make, self.clock, self.measure = o.optimizer, o.clock, o.measure
   self.pieces = pieces.of(model)
-  self.loss = o.loss or next_token(model)
+  self.loss = pieces.loss("Pipeline", model, self.pieces, o.loss)
   self.work = o.work or {}
   for k, piece in ipairs(self.pieces) do self.work[k] = self.work[k] or guess(piece) end
   self.ties = pieces.ties(self.pieces)

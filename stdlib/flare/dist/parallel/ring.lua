@@ -18,7 +18,8 @@ Ring.__keeps = true
 -- @param model an nn.Sequential, a decoder of flare.models, or a module with a method `parts`
 -- @param mesh from dist.mesh
 -- @param o.axis the axis of the mesh, default "dp"
--- @param o.loss a function of the output and the target of a micro-batch that gives a mean
+-- @param o.loss a function of the output and the target of a micro-batch that gives a mean; default
+--   that of the next token
 -- @param o.micro_batches of each rank, default 1
 -- @param o.optimizer a function from a list of parameters to an optimizer, `ring.optimizer`
 function Ring:init(model, mesh, o)
@@ -26,12 +27,10 @@ function Ring:init(model, mesh, o)
     optimizer = options.none})
   self.group = require "flare.dist.parallel.axis"("Ring", mesh, o.axis)
   if not mesh.lines then fail "Ring: a mesh is expected, as dist.mesh{dp = 2} makes it" end
-  if type(o.loss) ~= "function" then
-    fail("Ring: loss must be a function of output and target, got %s", options.kind(o.loss))
-  end
-  self.model, self.loss, self.device = model, o.loss, self.group.rank + 1
+  self.model, self.device = model, self.group.rank + 1
   self.micro_batches = options.count("Ring", "micro_batches", o.micro_batches)
   self.pieces = pieces.of(model)
+  self.loss = pieces.loss("Ring", model, self.pieces, o.loss)
   local tie = pieces.ties(self.pieces)[1]
   if tie then
     fail("Ring: '%s' and '%s' are one parameter, but their layers travel by themselves: untie them",

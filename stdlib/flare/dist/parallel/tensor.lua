@@ -76,7 +76,6 @@ function rules.vocabulary(p, module, name)
     seen = p.seen})
 end
 
--- Logits stay divided; the model's loss and its forward know that.
 function rules.head(p, module, name)
   expect(name, module, p.nn.Linear, "head")
   local head = layers.ColumnLinear(module, {group = p.group, name = name, uneven = true,
@@ -144,24 +143,30 @@ local function entry_of(p, name)
   end
 end
 
--- Logits of all classes for callers, and a loss that does not need them.
-local function whole_logits(model, head)
+-- Logits of all classes from each rank's.
+local function joined(head, logits)
   local split = head._split.weight
-  rawset(model, "criterion", function(_, logits, targets)
-    return layers.cross_entropy(head, logits, targets)
+  local dim, _, mine, most = logits:dim(), layers.rows(split.total, split.group)
+  if mine < most then
+    local shape = {table.unpack(logits.shape)}
+    shape[dim] = most - mine
+    logits = core.cat({logits, core.zeros(shape, {dtype = logits.dtype, device = logits.device})},
+      dim)
+  end
+  return regions.join(logits, split.group, dim):narrow(dim, 1, split.total)
+end
+
+-- Callers get all logits; the loss of a decoder does not need them.
+local function finish_head(model, head)
+  local logits = model.logits
+  if type(model.criterion) ~= "function" or type(logits) ~= "function" then
+    head:register_forward_hook(function(_, _, y) return joined(head, y) end)
+    return
+  end
+  rawset(model, "criterion", function(self, features, targets)
+    return layers.cross_entropy(head, logits(self, features):flatten(1, 2), targets:flatten(1, 2))
   end)
-  local forward = model.forward
-  rawset(model, "forward", function(self, ...)
-    local logits = forward(self, ...)
-    local dim, _, mine, most = logits:dim(), layers.rows(split.total, split.group)
-    if mine < most then
-      local shape = {table.unpack(logits.shape)}
-      shape[dim] = most - mine
-      logits = core.cat({logits, core.zeros(shape, {dtype = logits.dtype,
-        device = logits.device})}, dim)
-    end
-    return regions.join(logits, split.group, dim):narrow(dim, 1, split.total)
-  end)
+  rawset(model, "logits", function(self, features) return joined(head, logits(self, features)) end)
 end
 
 --- Divides the layers of a model among the ranks of a mesh's axis, in place. All ranks start with
@@ -228,7 +233,7 @@ return function(model, mesh, o)
     fail("tensor_parallel: no layer of this %s is in a plan: pass plan = {[\"name\"] = \"column\", "
       .. "...}, with names of model:named_modules()", getmetatable(model).__name)
   end
-  if p.head then whole_logits(model, p.head) end
+  if p.head then finish_head(model, p.head) end
   if p.sequence then model.sequence_parts = group.size end
   return model
 end
