@@ -71,10 +71,10 @@ describe("a product with few rows", function()
       local y = "flare.quantized_linear(x, w, s)"
       return (launched(setup:format(dtype, m), (value or "%s"):format(y)))
     end
-    assert.equal("tensor<3, 8, 1, 1, -1>", quantized("bf16", 1))
-    assert.equal("tensor<2, 8, 2, 1, -1>", quantized("f16", 9))
+    assert.equal("tensor<3, 8, 1, 1, 2, -1>", quantized("bf16", 1))
+    assert.equal("tensor<2, 8, 2, 1, 2, -1>", quantized("f16", 9))
     assert.equal("rows<8, 4, -1>", quantized("f32", 3))
-    assert.equal("tensor<3, 8, 1, 1, 0>", quantized("bf16", 1, "F.silu(%s) * 2"))
+    assert.equal("tensor<3, 8, 1, 1, 2, 0>", quantized("bf16", 1, "F.silu(%s) * 2"))
     assert.truthy(quantized("bf16", 40):find "^dequantize<3, 8, 8> ")
   end)
 end)

@@ -34,7 +34,7 @@ return {
     pairwise = "c346508b",
     peer = "d3d3d732",
     pooling = "18a3fcba",
-    quantized = "f7c406f4",
+    quantized = "d0861321",
     random = "d0024581",
     reduce = "c15ada18",
     resample = "1e14f236",

@@ -78,8 +78,8 @@ static int quantized_columns(const fl_launch *l, const flc_product *p,
   return r;
 }
 
-static flc_spec tensor_spec(int d, int weight, int halves, int r) {
-  return FLC_SPEC("quantized", "tensor", d, weight, halves, r);
+static flc_spec tensor_spec(int d, int weight, int halves, int r, int stages) {
+  return FLC_SPEC("quantized", "tensor", d, weight, halves, r, stages);
 }
 static flc_spec rows_spec(int weight, int m) {
   return FLC_SPEC("quantized", "rows", weight, m);
@@ -103,11 +103,14 @@ static fl_status run_few(const fl_launch *l, const flc_product *p,
       scales = (columns * a->groups * 8 + 1023) / 1024 * 1024;
   int64_t blocks = fl_ceil_div(p->n, columns);
   skinny_cut c = flc_skinny_cut(l, blocks, p->k, 8 * each, QUANTIZED_WARPS);
-  flc_spec spec = low ? tensor_spec((int)p->dtype, (int)weight, halves, r)
-                      : rows_spec((int)weight, flc_power(p->m, 8));
+  int stages = c.turns <= 2 ? 2 : 4;
+  flc_spec spec =
+      low ? tensor_spec((int)p->dtype, (int)weight, halves, r, stages)
+          : rows_spec((int)weight, flc_power(p->m, 8));
   flc_grid g = {.x = (unsigned)blocks,
                 .block = low ? (unsigned)c.warps * 32 : QUANTIZED_THREADS,
-                .shared = low ? (unsigned)(scales + c.warps * r * 4096) : 0,
+                .shared =
+                    low ? (unsigned)(scales + c.warps * r * stages * 1024) : 0,
                 .early = p->n * p->k / each * 16 >= SKINNY_EARLY};
   a->parts = (int)(p->k / a->groups / each);
   a->by_group = flc_divisor_of(a->parts);
@@ -163,10 +166,11 @@ void flc_visit_quantized(flc_visitor *v) {
     }
     FL_EACH_DTYPE(d, fl_dtype_is_low)
     for (int halves = 1; halves <= 2; halves++)
-      for (int r = 1; r <= 4; r *= 2) {
-        flc_spec spec = tensor_spec(d, weight, halves, r);
+      for (int k = 0; k < 6; k++) { /* 1, 2 and 4 eights, 2 and 4 stages */
+        flc_spec spec =
+            tensor_spec(d, weight, halves, 1 << k / 2, 2 + k % 2 * 2);
         spec.t[spec.n++] = -1;
-        v->spec(v, &spec, d == FL_BF16 && r == 4);
+        v->spec(v, &spec, d == FL_BF16 && k == 5);
       }
     for (int m = 1; m <= 8; m *= 2) {
       flc_spec spec = rows_spec(weight, m);

@@ -201,15 +201,50 @@ template <int D, int Q, int HALVES, int R> struct quantized_sums {
   }
 };
 
+/* Gives `take` numbers `at` to at + count - 1 of `all`, and zeros behind the last,
+ * a thread each; a thread has four of them on their way. */
+template <int D, class F>
+void quantized_fetch(const void *p, int64_t at, int64_t all, int count, F take) {
+  enum { U = 4 };
+  typedef FL_S(D) S;
+  const int step = blockDim.x;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count; i += U * step) {
+    float x[U];
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      const int k = i + u * step;
+      x[u] = 0;
+      if (k < count && at + k < all)
+        x[u] = fl_get<float>(((const S *)p)[at + k]);
+    }
+#pragma unroll
+    for (int u = 0; u < U; u++)
+      if (i + u * step < count)
+        take(i + u * step, x[u]);
+  }
+}
+template <class F>
+void quantized_load(const void *p, int dtype, int64_t at, int64_t all, int count,
+                    F take) {
+  switch (dtype) {
+#define FL_DTYPE(NAME, name, T, size, kind, C)                                 \
+  case FL_##NAME:                                                              \
+    quantized_fetch<FL_##NAME>(p, at, all, count, take);                       \
+    break;
+#include "../../../runtime/dtype.def"
+  }
+}
+
 /* As `tensor` of skinny.cu; a line of the weight in shared memory is 8 parts of
  * 16 bytes, of 32 or 16 numbers. Before the lines come the scales of the
  * block's columns, and what they are shifted by. */
-template <int D, int Q, int HALVES, int R, int RESULT>
+template <int D, int Q, int HALVES, int R, int STAGES, int RESULT>
 __global__ void __launch_bounds__(QUANTIZED_WARPS * 32, R * HALVES > 1 ? 2 : 3)
     tensor(const __grid_constant__ quantized_args a) {
   typedef quantized_sums<D, Q, HALVES, R> Sums;
   extern __shared__ __align__(1024) unsigned char shared[];
-  enum { STAGES = 4, LINES = R * 8, BYTES = LINES * 128 };
+  enum { LINES = R * 8, BYTES = LINES * 128 };
   const gemm_args &g = a.s.g;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = lane / 4;
   const int64_t first = (int64_t)blockIdx.x * LINES, end = g.k / Sums::EACH * 8;
@@ -228,12 +263,15 @@ __global__ void __launch_bounds__(QUANTIZED_WARPS * 32, R * HALVES > 1 ? 2 : 3)
     skinny_copy<LINES>(ring + s * BYTES, w, end, g.n - first, ahead, end);
     fl_copy_commit();
   }
-  for (int i = threadIdx.x; i < LINES * a.groups; i += blockDim.x) {
-    float scale = 0, zero = 0;
-    if (first * a.groups + i < g.n * a.groups)
-      quantized_params(a, first * a.groups + i, &scale, &zero);
-    table[i] = float2{scale, (a.center - zero) * scale};
-  }
+  const int64_t begin = first * a.groups, all = g.n * a.groups;
+  const int count = LINES * a.groups;
+  quantized_load(a.scales, a.scale_dtype, begin, all, count,
+                 [&](int i, float scale) { table[i] = float2{scale, 0}; });
+  if (a.zeros)
+    quantized_load(a.zeros, a.zero_dtype, begin, all, count,
+                   [&](int i, float zero) {
+                     table[i].y = (a.center - zero) * table[i].x;
+                   });
   __syncthreads();
   Sums sum;
   sum.start();
