@@ -82,8 +82,11 @@ local function aim_of(one, ratio, copy)
   local least = one.aim and tonumber(one.aim:match "^[%d.]+")
   if not least then return "", nil end
   local reached = ratio >= least
+  local rate = tonumber(one.rate:match "^[%d.]+")
   if one.aim:find "%%" then
-    reached = copy and tonumber(one.rate:match "^[%d.]+") >= least / 100 * copy
+    reached = copy and rate >= least / 100 * copy
+  elseif one.aim:find "TFLOP/s" then
+    reached = one.rate:find "TFLOP/s" and rate >= least
   end
   return one.aim .. (reached and "" or " !"), reached
 end
