@@ -68,6 +68,7 @@ typedef struct fl_position {
 typedef enum fl_leaf_kind {
   FL_LEAF_LOAD,  /* element `at` of operand in[operand], a number: its value */
   FL_LEAF_COORD, /* `at` itself, I64 */
+  FL_LEAF_BITS,  /* the 16 random bits of element `at` (math/philox.h), F32 */
   FL_LEAF_REDUCE /* `source` reduced by `reduction` */
 } fl_leaf_kind;
 
@@ -75,10 +76,11 @@ typedef struct fl_leaf {
   uint8_t kind;
   uint8_t reduction; /* fl_reduction */
   int16_t operand;
-  int16_t source; /* REDUCE: a result of the body; else -1 */
+  int16_t source; /* REDUCE: a result of the body; BITS: that with the seed,
+                     I64; else -1 */
   int16_t mask;   /* LOAD: a BOOL result of the body, computed by coordinates
                      alone; where it is false nothing is read, and the value is
-                     0. -1: always read */
+                     0. -1: always read. BITS: the result with the offset */
   fl_form at;     /* elements of the operand's dtype, from its view's data */
 } fl_leaf;
 

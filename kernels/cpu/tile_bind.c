@@ -11,8 +11,7 @@ int FL_CPU(nest_reads)(const maker *m, const fl_nest_step *s, int *in) {
   case FL_NEST_LEAF:
     if (t->leaves[s->what].mask < 0)
       return along_values(m, &m->n->leaf[s->what], in);
-    in[0] = m->p->out[t->leaves[s->what].mask];
-    return 1;
+    return leaf_values(m, s->what, in);
   case FL_NEST_INSTR:
     for (int j = 0; j < m->p->instrs[s->what].n_in; j++)
       in[j] = read_by_instr(m, s->what, m->p->instrs[s->what].in[j]);

@@ -3,6 +3,7 @@
 #include "tile_run.h"
 
 #include "move.h"
+#include "philox.h"
 
 #include <string.h>
 
@@ -14,6 +15,46 @@ static void make_coordinates(const nest_run *r, const fl_nest_place *x,
   for (int64_t p = 0; p < pn; p++, to += qn)
     for (int64_t q = 0; q < qn; q++)
       to[q] = from + p * x->p + q * x->q;
+}
+
+/* Bits of n elements of dropout from `at` on, one after the other. */
+static void make_bits(uint64_t seed, uint64_t offset, uint64_t at, int64_t n,
+                      float *to) {
+  uint16_t half[2 * FL_PHILOX_WORDS];
+  while (n > 0) {
+    unsigned from = (unsigned)(at % 8);
+    int64_t most = 2 * FL_PHILOX_WORDS - (int64_t)from;
+    int64_t some = n < most ? n : most;
+    fl_philox_halves(seed, offset + at / 8, half);
+    for (int64_t i = 0; i < some; i++)
+      to[i] = half[from + i];
+    to += some;
+    at += (uint64_t)some;
+    n -= some;
+  }
+}
+
+static void load_bits(const nest_run *r, const fl_nest_step *s, float *to) {
+  const nest *e = r->e;
+  const fl_leaf *leaf = &e->t->leaves[s->what];
+  const fl_nest_place *x = &e->n->leaf[s->what];
+  int64_t pn = rows_of(r, s->vary), qn = row_of(r, s->vary);
+  uint64_t at = (uint64_t)nest_offset(r, x), seed, offset;
+  memcpy(&seed, r->value[e->p->out[leaf->source]], sizeof seed);
+  memcpy(&offset, r->value[e->p->out[leaf->mask]], sizeof offset);
+  if ((qn == 1 || x->q == 1) && (pn == 1 || x->p == (qn == 1 ? 1 : qn))) {
+    make_bits(seed, offset, at, pn * qn, to);
+    return;
+  }
+  for (int64_t p = 0; p < pn; p++, to += qn) {
+    uint64_t row = at + (uint64_t)(p * x->p);
+    if (x->q == 1)
+      make_bits(seed, offset, row, qn, to);
+    else
+      for (int64_t q = 0; q < qn; q++)
+        to[q] =
+            (float)fl_dropout_bits(seed, offset, row + (uint64_t)(q * x->q), 0);
+  }
 }
 
 /* How a form goes along positions in this block. */
@@ -102,6 +143,9 @@ void FL_CPU(nest_load)(nest_run *r, const fl_nest_step *s) {
     r->value[s->what] = data + nest_offset(r, &e->n->leaf[s->what]) * s->size;
   } else if (leaf->kind == FL_LEAF_COORD) {
     make_coordinates(r, &e->n->leaf[s->what], s->vary, (int64_t *)to);
+    r->value[s->what] = to;
+  } else if (leaf->kind == FL_LEAF_BITS) {
+    load_bits(r, s, (float *)to);
     r->value[s->what] = to;
   } else {
     load_block(r, s, to);

@@ -36,6 +36,17 @@ static inline bool is_reduce(const maker *m, int leaf) {
   return m->t->leaves[leaf].kind == FL_LEAF_REDUCE;
 }
 
+/* The values that leaf x is made of, but for positions: two at most. */
+static inline int leaf_values(const maker *m, int x, int *v) {
+  const fl_leaf *leaf = &m->t->leaves[x];
+  int n = 0;
+  if (leaf->mask >= 0)
+    v[n++] = m->p->out[leaf->mask];
+  if (leaf->source >= 0)
+    v[n++] = m->p->out[leaf->source];
+  return n;
+}
+
 /* The values of the positions that a form goes along, FL_NEST_ALONG at most. */
 static inline int along_values(const maker *m, const fl_nest_place *x, int *v) {
   int n = 0;

@@ -223,6 +223,8 @@ static void find_values(maker *m) {
         n->phase[x] = phase;
       } else if (leaf->mask >= 0) {
         more |= join_values(n, x, out[leaf->mask]);
+        if (leaf->kind == FL_LEAF_BITS)
+          more |= join_values(n, x, out[leaf->source]);
       }
     }
     for (int k = 0; k < m->p->n_instr; k++)
@@ -333,9 +335,9 @@ static void want(maker *m, int v) {
   if (before && keep_value(m, v)) {
     add_step(m, FL_NEST_KEPT, v, vary_block(m, v))->kept = m->kept[v];
   } else if (v < m->p->n_in) {
-    int mask = m->t->leaves[v].mask;
-    if (mask >= 0)
-      want(m, m->p->out[mask]);
+    int of[2], n = leaf_values(m, v, of);
+    for (int k = 0; k < n && !is_reduce(m, v); k++)
+      want(m, of[k]);
     want_along(m, &m->n->leaf[v]);
     add_step(m, FL_NEST_LEAF, v, vary_block(m, v));
   } else {
@@ -358,8 +360,8 @@ static void want_row(maker *m, int v, int phase, uint8_t least) {
   if (v < m->p->n_in) {
     const fl_leaf *x = &m->t->leaves[v];
     int along[FL_NEST_ALONG], count = along_values(m, &n->leaf[v], along);
-    if (x->mask >= 0)
-      want_row(m, m->p->out[x->mask], phase, least);
+    for (int of[2], k = leaf_values(m, v, of); k > 0 && !is_reduce(m, v); k--)
+      want_row(m, of[k - 1], phase, least);
     for (int k = 0; k < count; k++)
       want_row(m, along[k], phase, least);
     n->row_slot[v] = (int16_t)n->rows++;
@@ -478,9 +480,8 @@ static void use_value(maker *m, int v) {
     for (int j = 0; j < x->n_in; j++)
       use_value(m, x->in[j]);
   } else if (v < m->p->n_in) {
-    int of = is_reduce(m, v) ? m->t->leaves[v].source : m->t->leaves[v].mask;
-    if (of >= 0)
-      use_value(m, m->p->out[of]);
+    for (int of[2], k = leaf_values(m, v, of); k > 0; k--)
+      use_value(m, of[k - 1]);
     use_along(m, &m->t->leaves[v].at);
   }
 }

@@ -17,9 +17,10 @@ static void plan_live(tile_plan *p, int v) {
   p->live[v] = 1;
   if (v < b->n_in) {
     const fl_leaf *x = &p->t->leaves[v];
-    int of = x->kind == FL_LEAF_REDUCE ? x->source : x->mask;
-    if (of >= 0)
-      plan_live(p, b->out[of]);
+    if (x->source >= 0)
+      plan_live(p, b->out[x->source]);
+    if (x->mask >= 0)
+      plan_live(p, b->out[x->mask]);
     for (int k = 0; k < p->t->n_positions; k++)
       if (flc_leaf_along(p, v, k))
         plan_live(p, flc_position_value(p, k));
@@ -28,6 +29,15 @@ static void plan_live(tile_plan *p, int v) {
   const fl_instr *x = &b->instrs[v - b->n_in - b->n_const];
   for (int j = 0; v >= b->n_in + b->n_const && j < x->n_in; j++)
     plan_live(p, x->in[j]);
+}
+
+bool flc_tile_beside(const tile_plan *p, int leaf) {
+  const fl_form *at = &p->leaf[leaf];
+  int dim = flc_tile_vector_dim(p);
+  bool beside = dim >= 0 && at->coef[dim] == 1 && at->offset % p->v == 0;
+  for (int d = 0; d < p->n_dims && beside; d++)
+    beside = d == dim || at->coef[d] % p->v == 0;
+  return beside;
 }
 
 /* Whether a value compares a coordinate with a multiple of V, so that the
@@ -42,13 +52,7 @@ static bool is_steady(const tile_plan *p, int v) {
   if (at >= b->n_in || p->t->leaves[at].kind != FL_LEAF_COORD || to < 0 ||
       to >= b->n_const || b->constants[to].type != FL_I64)
     return false;
-  int dim = flc_tile_vector_dim(p);
-  bool steady = dim >= 0 && p->leaf[at].coef[dim] == 1 &&
-                p->leaf[at].offset % p->v == 0 &&
-                b->constants[to].i % p->v == 0;
-  for (int d = 0; d < p->n_dims && steady; d++)
-    steady = d == dim || p->leaf[at].coef[d] % p->v == 0;
-  return steady;
+  return b->constants[to].i % p->v == 0 && flc_tile_beside(p, at);
 }
 
 /* Whether positions of a leaf, or of a store, vary along the vector. */

@@ -7,6 +7,7 @@
 #endif
 #include "device/early.cuh"
 #include "device/flare.cuh"
+#include "../../runtime/math/philox.h"
 
 /* Keeps v apart from what follows. Neither NVRTC nor the assembler contracts an
  * operation that names its rounding, and v + -0.0 is v. */

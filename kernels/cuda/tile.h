@@ -62,6 +62,10 @@ static inline int flc_tile_vector_dim(const tile_plan *p) {
                                   : -1;
 }
 
+/* Whether the form of a leaf counts the elements of each vector, from a
+ * multiple of their number. */
+bool flc_tile_beside(const tile_plan *p, int leaf);
+
 /* What an inner value is to a pass. */
 enum { TILE_UNUSED, TILE_MADE, TILE_KEPT };
 /* Which inner values pass `pass` computes, which ones it has from earlier ones;

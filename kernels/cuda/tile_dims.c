@@ -65,12 +65,12 @@ static int plan_forms(tile_plan *p, plan_form *to) {
   for (int k = 0; k < t->n_stores; k++)
     to[n++] = (plan_form){&p->store[k], flc_store_bytes(p, k), true,
                           flc_store_inner(p, k), false};
-  for (int kind = FL_LEAF_LOAD; kind <= FL_LEAF_COORD; kind++)
+  for (int kind = FL_LEAF_LOAD; kind < FL_LEAF_REDUCE; kind++)
     for (int k = 0; k < t->body->n_in; k++)
       if (t->leaves[k].kind == kind && p->live[k])
         to[n++] = (plan_form){&p->leaf[k],
                               kind == FL_LEAF_LOAD ? flc_leaf_bytes(p, k) : 0,
-                              false, p->f.inner[k], kind == FL_LEAF_COORD};
+                              false, p->f.inner[k], kind != FL_LEAF_LOAD};
   return n;
 }
 

@@ -144,6 +144,23 @@ static void scope_along(scope *s, const fl_form *given) {
       scope_position(s, k);
 }
 
+/* Elements of a vector that starts at a multiple of its length share a counter,
+ * whose words the compiler computes once if it sees the same call. */
+static void scope_bits(scope *s, int v) {
+  const tile_plan *p = s->p;
+  const fl_leaf *x = leaf_of(p, v);
+  int seed = flc_tile_value(p, x->source), offset = flc_tile_value(p, x->mask);
+  bool beside = s->vector && flc_tile_beside(p, v);
+  scope_value(s, seed);
+  scope_value(s, offset);
+  flc_put(s->to,
+          "const float v%d = (float)fl_dropout_bits((uint64_t)v%d, "
+          "(uint64_t)v%d, (uint64_t)",
+          v, seed, offset);
+  put_leaf_form(s->to, p, v, s->vector && !beside);
+  flc_put(s->to, beside ? ", j);\n" : ", 0);\n");
+}
+
 static void scope_leaf(scope *s, int v) {
   const tile_plan *p = s->p;
   const fl_leaf *x = leaf_of(p, v);
@@ -153,6 +170,8 @@ static void scope_leaf(scope *s, int v) {
     flc_put(s->to, "const %s v%d = (%s)", type, v, type);
     put_leaf_form(s->to, p, v, s->vector);
     flc_put(s->to, ";\n");
+  } else if (x->kind == FL_LEAF_BITS) {
+    scope_bits(s, v);
   } else if (x->kind == FL_LEAF_REDUCE) {
     if (p->columns)
       flc_put(s->to, "const %s v%d = r%d[j];\n", type, v, v);

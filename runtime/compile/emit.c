@@ -245,6 +245,11 @@ static fl_status emit_leaf(emitting *m, const fuse_leaf *x) {
   }
   if (x->kind == FL_LEAF_COORD)
     return FL_OK;
+  if (x->kind == FL_LEAF_BITS) {
+    to->source = (int16_t)emit_value(m, x->source, FL_I64);
+    to->mask = (int16_t)emit_value(m, x->mask, FL_I64);
+    return to->source < 0 || to->mask < 0 ? FL_ESIZE : FL_OK;
+  }
   if (x->mask >= 0 && (to->mask = (int16_t)emit_value(m, x->mask, FL_BOOL)) < 0)
     return FL_ESIZE;
   fli_fused_operand o = {.slot = x->number == FUSE_NONE ? x->slot : -1,

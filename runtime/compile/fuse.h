@@ -23,7 +23,7 @@ typedef struct fuse_leaf {
   uint32_t time;   /* memory: as launches before this one have left it */
   int slot;
   fl_dtype dtype;
-  int node, source, mask; /* of the graph; -1 */
+  int node, source, mask; /* of the graph, as those of fl_leaf; -1 */
   fl_form at;
 } fuse_leaf;
 

@@ -31,6 +31,9 @@ static bool can_compute(const fuse *f, const fli_entry *e) {
     return role != FUSE_WHOLE;
   if (row->fills && f->tiles)
     return fl_dtype_kind(fli_fuse_space(f, e)->dtype) == FL_KIND_FLOAT;
+  if (row->formula)
+    return f->tiles && !f->c->exact && !e->writes &&
+           fl_dtype_kind(fli_fuse_space(f, e)->dtype) == FL_KIND_FLOAT;
   if (row->body) /* before it is opened: whether it will be */
     return !f->parts && f->tiles && !f->c->exact && !e->writes &&
            fl_dtype_kind(fli_fuse_space(f, e)->dtype) == FL_KIND_FLOAT;

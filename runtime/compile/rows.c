@@ -61,11 +61,12 @@ static bool pieces_pad_backward(fli_moving *m, int k, fli_piece *p) {
 /* --- the table --- */
 
 static const fli_row_facts facts[FLI_OPS + 1] = {
-#define FL_BODY(name, text)   [FLI_OP_##name].body = text,
-#define FL_EACH(name, text)   [FLI_OP_##name].each = text,
-#define FL_BY_ROW(name, list) [FLI_OP_##name].by_row = list,
-#define FL_OVER(name, rule)   [FLI_OP_##name].over = FLI_OVER_##rule,
-#define FL_PIECES(name, rule) [FLI_OP_##name].pieces = pieces_##rule,
+#define FL_BODY(name, text)    [FLI_OP_##name].body = text,
+#define FL_EACH(name, text)    [FLI_OP_##name].each = text,
+#define FL_BY_ROW(name, list)  [FLI_OP_##name].by_row = list,
+#define FL_OVER(name, rule)    [FLI_OP_##name].over = FLI_OVER_##rule,
+#define FL_FORMULA(name, text) [FLI_OP_##name].formula = text,
+#define FL_PIECES(name, rule)  [FLI_OP_##name].pieces = pieces_##rule,
 #define FL_FILLS(name, which)                                                  \
   [FLI_OP_##name].fills = 1 + FL_ATTR_##name##_##which,
 #define FL_SCALES(name) [FLI_OP_##name].scales = true,
@@ -202,9 +203,11 @@ uint32_t fli_row_reduced(const fl_op *op, const fl_attrs *attrs,
 }
 
 const char *fli_row_input(const fl_op *op, int k) {
-  for (int i = 0; i < op->info.n_params; i++)
-    if (op->info.params[i].kind == FL_P_TENSOR && op->info.params[i].slot == k)
-      return op->info.params[i].name;
+  for (int i = 0; i < op->info.n_params; i++) {
+    const fl_param *q = &op->info.params[i];
+    if ((q->kind == FL_P_TENSOR || q->kind == FL_P_RNG) && q->slot == k)
+      return q->name;
+  }
   return "";
 }
 

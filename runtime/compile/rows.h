@@ -48,6 +48,7 @@ typedef struct fli_row_facts {
   const char *body;     /* FL_BODY; NULL */
   const char *each;     /* FL_EACH; NULL */
   const char *by_row;   /* FL_BY_ROW; NULL */
+  const char *formula;  /* FL_FORMULA; NULL */
   fli_over over;        /* FL_OVER */
   fli_piece_fn *pieces; /* FL_PIECES; NULL */
   int fills;            /* FL_FILLS: 1 + the attribute; 0 */

@@ -3,7 +3,10 @@
 #include "fuse.h"
 #include "rows.h"
 
+#include "../view.h"
+
 #include <stdio.h>
+#include <string.h>
 
 #define DEPTH 12 /* launches that are computed again one inside the other */
 #define AGAIN 64 /* nodes that such a computation may add */
@@ -504,6 +507,66 @@ static bool build_body(fuse *f, int i, const fli_entry *e, const fl_form *of,
   return value_try(f, s);
 }
 
+/* The random bits of the element at these coordinates of the result, by numbers
+ * that the launch has as seed and offset. */
+static bool value_bits(fuse *f, fuse_group *g, const fli_entry *e,
+                       const fl_form *of, fl_value *v) {
+  const fl_meta *y = &fli_fuse_arg(f, e->arg + (uint32_t)e->n_in)->meta;
+  static const char *const names[] = {"seed", "offset"};
+  int64_t step[FL_MAX_DIMS];
+  fl_form at = fli_form_constant(0);
+  fl_value by[2];
+  for (int j = 0; j < 2; j++) {
+    int k = 0;
+    while (k < e->n_in && strcmp(fli_row_input(e->op, k), names[j]) != 0)
+      k++;
+    uint32_t arg = e->arg + (uint32_t)k;
+    if (k == e->n_in || fli_fuse_arg(f, arg)->slot != FLI_ARG_NUMBER ||
+        !value_number(f, g, arg, &by[j]))
+      return false;
+  }
+  fl_row_major(y->ndim, y->shape, step);
+  for (int d = 0; d < y->ndim; d++)
+    if (y->shape[d] != 1)
+      fli_form_add(&at, &of[d], step[d], FL_TILE_DIMS);
+  if (fli_fuse_along(&g->nest, &at))
+    return false;
+  for (int k = 0; k < g->n_leaves; k++)
+    if (g->leaves[k].kind == FL_LEAF_BITS &&
+        g->leaves[k].source == (int)by[0].i &&
+        g->leaves[k].mask == (int)by[1].i &&
+        fli_form_equal(&g->leaves[k].at, &at, g->nest.n)) {
+      *v = fli_node_value(g->leaves[k].node);
+      return true;
+    }
+  fuse_leaf *x = leaf_new(f, g, FL_F32, FLI_TENSOR, v);
+  if (!x)
+    return false;
+  x->kind = FL_LEAF_BITS;
+  x->source = (int)by[0].i;
+  x->mask = (int)by[1].i;
+  x->at = at;
+  return true;
+}
+
+/* A row with FL_FORMULA. */
+static bool build_formula(fuse *f, int i, const fli_entry *e, const fl_form *of,
+                          int mask, int depth, uint32_t *close, fl_value *y) {
+  fuse_group *g = f->groups[i];
+  fl_dtype d = fli_fuse_space(f, e)->dtype;
+  fli_named_value given[FL_MAX_PARAMS + FL_MAX_OUT + 2];
+  int n = 0;
+  if (!value_bits(f, g, e, of, &given[n].value))
+    return false;
+  given[n++].name = "bits";
+  return body_names(f, i, e, of, mask, depth, close, given, &n) &&
+         value_try(f, fli_expr_body(&g->graph, e->op->info.name,
+                                    fli_row_facts_of(e->op)->formula,
+                                    d == FL_F64 ? FL_F64 : FL_F32, n, given, 1,
+                                    &(const char[20]){"result"}, y)) &&
+         value_try(f, fli_graph_cast(&g->graph, *y, d, y));
+}
+
 /* A constant that is a node, as results are. */
 static bool build_filled(fuse *f, int i, const fli_entry *e, int which,
                          fl_value *y) {
@@ -532,6 +595,8 @@ static bool build_launch(fuse *f, int i, const fli_entry *e, const fl_form *of,
     return build_body(f, i, e, of, mask, depth, close, y);
   if (role == FUSE_BEGIN)
     return fli_fuse_build_begin(f, i, e, of, mask, depth, close, y);
+  if (row->formula)
+    return build_formula(f, i, e, of, mask, depth, close, y);
   if (row->fills)
     return build_filled(f, i, e, row->fills - 1, y);
   if (fli_fuse_gathers(f, e))

@@ -45,6 +45,8 @@ static bool leaf_facts(const fl_tile *t, int leaf, fl_tile_facts *f) {
   for (int k = 0; k < t->n_positions; k++)
     if (x->at.coef[t->n_dims + k])
       more |= join_facts(f, leaf, out[t->positions[k].value]);
+  if (x->kind == FL_LEAF_BITS)
+    more |= join_facts(f, leaf, out[x->source]);
   if (x->mask >= 0)
     more |= join_facts(f, leaf, out[x->mask]);
   return more;

@@ -294,6 +294,10 @@ static void leaf_cells(reference *r, int leaf) {
     int64_t at = place_of(r->t, &x->at, e);
     if (x->kind == FL_LEAF_COORD) {
       to->i = at;
+    } else if (x->kind == FL_LEAF_BITS) {
+      to->f = fl_dropout_bits((uint64_t)r->value[p->out[x->source]][e].i,
+                              (uint64_t)r->value[p->out[x->mask]][e].i,
+                              (uint64_t)at, 0);
     } else if (x->mask >= 0 && !r->value[p->out[x->mask]][e].i) {
       to->i = 0; /* 0.0, too */
     } else {
@@ -342,9 +346,10 @@ static void need_cells(reference *r, int v) {
   r->done[v] = true;
   if (v < p->n_in) {
     const fl_leaf *x = &r->t->leaves[v];
-    int of = x->kind == FL_LEAF_REDUCE ? x->source : x->mask;
-    if (of >= 0)
-      need_cells(r, p->out[of]);
+    if (x->source >= 0)
+      need_cells(r, p->out[x->source]);
+    if (x->mask >= 0)
+      need_cells(r, p->out[x->mask]);
     leaf_cells(r, v);
   } else if (v < first) {
     const fl_constant *c = &p->constants[v - p->n_in];

@@ -4,6 +4,7 @@
 #define SPEC_TILE_RANDOM_H
 
 #include "../../runtime/expr/tile.h"
+#include "random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,21 +45,6 @@ typedef struct sample {
   int n_place;
   known *moments; /* what has only one of its moments yet; NULL */
 } sample;
-
-static uint64_t random_state;
-
-static uint64_t next_random(void) { /* splitmix64 */
-  uint64_t z = random_state += 0x9E3779B97F4A7C15u;
-  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-  return z ^ z >> 31;
-}
-static int64_t below(int64_t n) {
-  return n > 0 ? (int64_t)(next_random() % (uint64_t)n) : 0;
-}
-static bool chance(int percent) {
-  return below(100) < percent;
-}
 
 /* --- values --- */
 
@@ -243,6 +229,27 @@ static void random_coord(sample *s) {
   for (int i = 0; i < s->q.n_dims; i++)
     at.coef[i] = chance(50) ? below(5) - 2 : 0;
   add_coord(s, &at);
+}
+
+/* Random bits, by two numbers. */
+static void add_bits(sample *s) {
+  fl_leaf leaf = {.kind = FL_LEAF_LOAD, .source = -1, .mask = -1};
+  known facts = {.exact = true};
+  int16_t by[2];
+  if (s->n_leaves > FL_TILE_LEAVES - 8 || s->n > MOST_VALUES - 8)
+    return;
+  for (int k = 0; k < 2; k++) {
+    leaf.operand = (int16_t)new_operand(s, FL_I64, 1, true);
+    if (add_leaf(s, leaf, FL_I64, facts) < 0)
+      return;
+    by[k] = (int16_t)out_of(s, s->k[s->n - 1].v, FL_I64);
+  }
+  leaf = (fl_leaf){
+      .kind = FL_LEAF_BITS, .operand = -1, .source = by[0], .mask = by[1]};
+  random_form(s, random_dims(s), s->q.shape, chance(50), &leaf.at);
+  facts.inner = form_inner(s, &leaf.at);
+  if (by[0] >= 0 && by[1] >= 0)
+    add_leaf(s, leaf, FL_F32, facts);
 }
 
 /* A part of a dim, from elsewhere: what `cat` and `pad` read. */
@@ -563,6 +570,8 @@ static void random_sample(sample *s, fl_runtime *rt) {
       add_masked(s);
     else if (what < 10)
       random_coord(s);
+    else if (what < 12)
+      add_bits(s);
     else if (what < 16 && reductions < 4)
       reductions++, add_reduce(s);
     else if (what < 24)
