@@ -496,9 +496,14 @@ static fl_status run_shape(call *c, flc_tuned *place, bool own) {
   return s == FL_OK ? s : ours && !timed ? s : run_by(c, ours ? &by : NULL);
 }
 
-/* All kernels that a measurement may run. */
+/* All kernels that a measurement may run, and the one behind the library's. */
 static fl_status multiply_probe(const fl_launch *l, const flc_product *p) {
+  call c = {.l = l, .p = p};
+  int64_t key[FLC_KEY];
   fl_status s = flc_product_skinny(p) ? flc_product_run_skinny(l, p) : FL_OK;
+  if (!s && flc_blas_get() && (c.handle = handle_of(l)) &&
+      cublaslt_describe(&c, key) && !c.inside)
+    s = cublaslt_apply(l, p, c.to, c.biased);
   return s ? s : flc_product_first(l, p);
 }
 
