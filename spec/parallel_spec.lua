@@ -183,6 +183,66 @@ describe("sequences on several ranks", function()
   end)
 end)
 
+describe("schemes together", function()
+  it("train as one process: on meshes of data, tensor, context and expert parallel axes", function()
+    good(4, helpers .. [[
+      local ids = flare.randint(0, 13, {4, 8}, {generator = flare.generator(3)})
+      local config = {vocab_size = 13, hidden_size = 16, intermediate_size = 12,
+        num_hidden_layers = 2, num_attention_heads = 4, num_key_value_heads = 2}
+      local function make(class)
+        flare.manual_seed(1)
+        if class == "MixtralForCausalLM" then
+          config.num_local_experts, config.router_aux_loss_coef = 4, 0
+        end
+        return models[class](config):to "f64"
+      end
+      local function adamw(params) return optim.AdamW(params, {lr = 0.1}) end
+      -- Three steps: `loss(step)` of the divided model, and the group whose mean it is.
+      local function compare(what, class, optimizer, loss, group)
+        local whole = make(class)
+        local o = adamw(whole:parameters())
+        for k = 1, 3 do
+          o:zero_grad()
+          local want = whole:loss(ids)
+          want:backward()
+          o:step()
+          optimizer:zero_grad()
+          local got = loss()
+          optimizer:step()
+          near(want:detach(), group:all_reduce(got:detach(), {reduce = "mean"}), what .. " " .. k)
+        end
+      end
+      local function backward(l, sync)
+        l:backward()
+        if sync then sync() end
+        return l
+      end
+      local mesh = dist.mesh{dp = 2, tp = 2}
+      local mine = ids:chunk(2, 1)[mesh.at.dp + 1]
+      for _, sequence in ipairs {false, true} do
+        local model = dist.tensor_parallel(make "LlamaForCausalLM", mesh, {sequence = sequence})
+        local wrapped = dist.DataParallel(model, {group = mesh.dp})
+        compare("DataParallel", "LlamaForCausalLM", adamw(model:parameters()),
+          function() return backward(wrapped:loss(mine)) end, mesh.dp)
+        model = dist.tensor_parallel(make "LlamaForCausalLM", mesh, {sequence = sequence})
+        local zero = dist.ZeRO(model, adamw, {stage = 3, group = mesh.dp,
+          units = {model.model.layers[1], model.model.layers[2]}})
+        compare("ZeRO", "LlamaForCausalLM", zero, function() return backward(model:loss(mine)) end,
+          mesh.dp)
+      end
+      mesh = dist.mesh{cp = 2, tp = 2}
+      local model = dist.context_parallel(dist.tensor_parallel(make "LlamaForCausalLM", mesh), mesh)
+      local function sync() dist.average_gradients(model, mesh) end
+      compare("context and tensor", "LlamaForCausalLM", adamw(model:parameters()),
+        function() return backward(model:loss(ids), sync) end, mesh.cp)
+      mesh = dist.mesh{dp = 2, ep = 2}
+      model = dist.expert_parallel(make "MixtralForCausalLM", mesh)
+      compare("experts and data", "MixtralForCausalLM", adamw(model:parameters()),
+        function() return backward(model:loss(ids:chunk(4, 1)[rank + 1]), sync) end, dist.world)
+    ]])
+  end)
+end)
+
 describe("flare.shard", function()
   it("multiplies matrices of all placements, with gradients, and refuses the rest", function()
     good(4, [[

@@ -177,17 +177,11 @@ local function add_ties(self)
   end
 end
 
---- Forward and backward of a batch. Gradients of the mean loss are added to the parameters'.
--- @param x the batch, for the first stage; ranks without it may pass nil
--- @param target for the last stage
--- @param o {micro_batches = how many this rank's replica has, default those of the pipeline}
--- @return the loss, on all ranks; `pipe.report` has what the passes took
-function Pipeline:step(x, target, o)
-  o = options.check("Pipeline:step", o, {micro_batches = self.micro_batches})
-  local n, dp = o.micro_batches, self.mesh.dp
-  local schedule = schedule_of(self, n)
-  local run = {schedule = schedule, here = {}, saved = {}, spent = {}, passes = {}, now = 0,
-    idle = 0, busy = 0, kept = 0, most = 0, loss = 0, total = n,
+-- The notes of a step on a batch.
+local function begin(self, x, target, n)
+  local dp = self.mesh.dp
+  local run = {schedule = schedule_of(self, n), here = {}, saved = {}, spent = {}, passes = {},
+    now = 0, idle = 0, busy = 0, kept = 0, most = 0, loss = 0, total = n,
     inputs = cut_batch(self, "batch", x, n), targets = cut_batch(self, "target", target, n)}
   if dp and dp.size > 1 then
     run.total = dp:all_reduce(core.tensor({n}, {dtype = "i64"})):item()
@@ -195,7 +189,45 @@ function Pipeline:step(x, target, o)
   local p = self:parameters()[1]
   run.device = p and p.device or "cpu"
   self.wires:attach(run.device)
-  for _, pass in ipairs(schedule.orders[self.device]) do passes[pass.kind](self, run, pass) end
+  return run
+end
+
+-- The mean loss over all replicas, on all ranks.
+local function loss_of(self, run)
+  local dp = self.mesh.dp
+  local loss = core.is_tensor(run.loss) and run.loss:to "cpu" or core.zeros({}, {dtype = "f64"})
+  loss = self.group:all_reduce(loss)
+  return dp and dp.size > 1 and dp:all_reduce(loss) or loss
+end
+
+-- Takes gradients of earlier steps away, so that sums over ranks do not count them again; the
+-- function that is returned adds them.
+local function set_aside(self)
+  local list = {}
+  for _, p in ipairs(self:parameters()) do
+    if p.grad then
+      list[#list + 1] = {p, p.grad}
+      p.grad = nil
+    end
+  end
+  return function()
+    for _, entry in ipairs(list) do
+      local p, before = table.unpack(entry)
+      p.grad = p.grad and p.grad:add_(before) or before
+    end
+  end
+end
+
+--- Forward and backward of a batch. Gradients of the mean loss are added to the parameters'.
+-- @param x the batch, for the first stage; ranks without it may pass nil
+-- @param target for the last stage
+-- @param o {micro_batches = how many this rank's replica has, default those of the pipeline}
+-- @return the loss, on all ranks; `pipe.report` has what the passes took
+function Pipeline:step(x, target, o)
+  o = options.check("Pipeline:step", o, {micro_batches = self.micro_batches})
+  local run, dp = begin(self, x, target, o.micro_batches), self.mesh.dp
+  local add_earlier = set_aside(self)
+  for _, pass in ipairs(run.schedule.orders[self.device]) do passes[pass.kind](self, run, pass) end
   self.wires:finish()
   local _ <close> = core.no_grad()
   add_ties(self)
@@ -204,13 +236,28 @@ function Pipeline:step(x, target, o)
     for _, q in ipairs(self:parameters()) do grads[#grads + 1] = q.grad end
     average(grads, dp, "sum")
   end
-  local loss = core.is_tensor(run.loss) and run.loss:to "cpu" or core.zeros({}, {dtype = "f64"})
-  loss = self.group:all_reduce(loss)
-  if dp and dp.size > 1 then loss = dp:all_reduce(loss) end
+  add_earlier()
   local ends = self.group:all_reduce(core.tensor({run.now}, {dtype = "f64"}), {reduce = "max"})
   self.report = {time = ends:item(), busy = run.busy, idle = ends:item() - run.busy,
     passes = run.passes, kept = run.most, spent = run.spent}
-  return loss
+  return loss_of(self, run)
+end
+
+--- The loss of a batch, without gradients; `pipe.model:eval()` turns dropout off.
+-- @param x the batch, for the first stage
+-- @param target for the last stage
+-- @return the loss, on all ranks
+function Pipeline:evaluate(x, target)
+  local _ <close> = core.no_grad()
+  local run = begin(self, x, target, self.micro_batches)
+  for _, pass in ipairs(run.schedule.orders[self.device]) do
+    if pass.kind == "F" then
+      passes.F(self, run, pass)
+      run.saved = {}
+    end
+  end
+  self.wires:finish()
+  return loss_of(self, run)
 end
 
 --- Cuts the model anew by the times of the last step, and moves parameters and the optimizer's
