@@ -70,6 +70,22 @@ describe("an error", function()
     says("flare.memory.stat()", "did you mean 'stats'")
     says("flare.op.registr()", "did you mean 'register'")
     says("flare.onnx.laod()", "did you mean 'load'")
+    says("nn.class 'Net'", 'flare.class("Net", nn.Module)')
+  end)
+
+  it("says how Lua writes what Python has", function()
+    local function hint(text) return flare.core.hint((select(2, load(text, "=slip")))) end
+    assert.match("^slip:1: .*no import or with: .*flare%.no_grad%(", hint "with flare.x() do")
+    assert.match("^slip:1: .*no tuples: flare%.zeros%(3, 4%)", hint "x = flare.zeros((3, 4))")
+    local _, why = pcall(load("(...):extend()", "=slip"), flare.nn.Module)
+    assert.match("^slip:1: .*flare%.class%(\"Net\", nn%.Module%)", flare.core.hint(why))
+  end)
+
+  it("says that the path comes first where something is saved", function()
+    says("flare.save(nn.Linear(1, 1), 'a.pt')", "the path comes first")
+    says("flare.save(flare.ones(1), 'a.npy')", "the path comes first", "got a tensor")
+    says("flare.io.safetensors.save({a = flare.ones(1)}, 'a.safetensors')", "the path comes first")
+    says("flare.io.npy.save(flare.ones(1), 'a.npy')", "the path comes first")
   end)
 
   it("names existing functions only, in place of missing ones", function()

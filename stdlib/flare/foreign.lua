@@ -36,6 +36,7 @@ return {
   ["nn.init.xavier_normal_"] = "nn.init.xavier_(x, {normal = true})",
   ["nn.init.xavier_uniform_"] = "nn.init.xavier_(x)",
   ["nn.init.trunc_normal_"] = "nn.init.truncated_normal_(x, {low = -2, high = 2})",
+  ["nn.class"] = 'flare.class("Net", nn.Module)',
   ["nn.Conv"] = "nn.Conv1d, nn.Conv2d, nn.Conv3d",
   ["nn.BatchNorm"] = "nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d",
   ["nn.parallel"] = "dist.DataParallel",

@@ -138,7 +138,7 @@ end
 -- @return true, or nil and a message
 function M.save(path, x, message)
   if type(path) ~= "string" then
-    fail("npy.save: the path must be a string, got %s", type(path))
+    fail("npy.save: the path comes first and must be a string, got %s", options.kind(path))
   end
   return core.file.write_atomic(path, M.encode("npy.save", x, message))
 end

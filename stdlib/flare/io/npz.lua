@@ -141,7 +141,7 @@ end
 -- @return true, or nil and a message
 function M.save(path, tensors, opts)
   if type(path) ~= "string" then
-    fail("npz.save: the path must be a string, got %s", type(path))
+    fail("npz.save: the path comes first and must be a string, got %s", options.kind(path))
   end
   if type(tensors) ~= "table" then
     fail("npz.save: a table of names and tensors is expected, got %s%s", type(tensors),

@@ -263,7 +263,7 @@ end
 -- @return true, or nil and a message
 function M.save(path, tensors, metadata)
   if type(path) ~= "string" then
-    fail("safetensors.save: the path must be a string, got %s", type(path))
+    fail("safetensors.save: the path comes first and must be a string, got %s", options.kind(path))
   end
   if type(tensors) ~= "table" then
     fail("safetensors.save: a table of names and tensors is expected, got %s", type(tensors))

@@ -214,7 +214,9 @@ end
 -- @param message the reason that a reader returned with nil instead of a tree; the error has it
 -- @return true, or nil and a message
 function M.save(path, tree, message)
-  if type(path) ~= "string" then fail("save: the path must be a string, got %s", type(path)) end
+  if type(path) ~= "string" then
+    fail("save: the path comes first and must be a string, got %s", options.kind(path))
+  end
   if core.is_tensor(tree) then fail "save: a single tensor needs a path that ends in .npy" end
   if type(tree) ~= "table" then
     fail("save: a table is expected, got %s%s", type(tree), options.reason(tree, message))
