@@ -1,7 +1,7 @@
 #!/bin/sh
 # One build with the kernels of all instruction sets: the specs that compute, and
-# the C programs, with each set that this machine runs. ./bootstrap test has those
-# of the machine alone. With qemu-user, what the program does on older CPUs, and
+# the C programs, with each set that this machine runs but its own, which
+# ./bootstrap test has. With qemu-user, what the program does on older CPUs, and
 # what one built for this machine says there. limit: 90 min
 set -eu
 cmake --preset release -B build-isas -D FLARE_ISAS='v2;v3;v4;plain' >/dev/null
@@ -10,8 +10,10 @@ cmake --build build-isas --parallel "$(nproc)" >build-isas/build.log || {
   exit 1
 }
 
+own=$(build/flare doctor | sed -n 's/^kernels  \([a-z0-9]*\).*/\1/p')
 failed=0
 for isa in v2 v3 v4 plain; do
+  [ "$isa" != "$own" ] || continue
   if ! said=$(FLARE_ISA=$isa build-isas/flare doctor 2>&1); then
     case $said in
       *"and this CPU is "* | *"and this flare has kernels for plain"*)
