@@ -66,7 +66,7 @@ return {
   {"local y = nn.LSTM(4, 5)(flare.zeros(2, 3, 3))", first
    .. "LSTM: the input must be (time, batch, 4), got (2, 3, 3)"},
   {"local y = nn.Linear(3, 2):to('gpu')", first
-   .. "to: there is no device \"gpu\"; there are: cpu, sim, cuda (in Linear)"},
+   .. "to: there is no device \"gpu\"; there are: cpu, sim, fpga, cuda (in Linear)"},
   {"nn.Linear(3, 2):load_state_dict({weight = flare.zeros(2, 2), bias = flare.zeros(2)})", first
    .. "load_state_dict for Linear:\n  shapes differ: weight is (2, 2), the module has (2, 3) "
    .. "(in Linear)"},
@@ -166,7 +166,7 @@ return {
   {"local y = i:exp_()", first
    .. "exp_: the result is f32 and cannot be kept in a i64 tensor"},
   {"local y = x:to('metal:0')", first
-   .. "to: there is no device \"metal:0\"; there are: cpu, sim, cuda"},
+   .. "to: there is no device \"metal:0\"; there are: cpu, sim, fpga, cuda"},
   {"local y = flare.tensor{1, nil, 3}", first .. "tensor: there is nothing at [2]"},
   {"local y = flare.tensor{{1, 2}, {1, 2, [4] = 3}}", first
    .. "tensor: there is nothing at [2][3], but something at the key 4"},
