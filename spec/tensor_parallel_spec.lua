@@ -54,7 +54,9 @@ describe("tensor parallel models", function()
         for key, value in pairs(more or {}) do c[key] = value end
         return function() return models[class](c) end
       end
-      local function loss(m) return m:loss(ids) + nn.moe_loss(m) end
+      local labels = ids:clone()
+      labels[{1, {1, 4}}] = -100 -- left out
+      local function loss(m) return m:loss(ids, labels) + nn.moe_loss(m) end
       for _, case in ipairs {
         {"gpt2", function()
           return models.GPT2LMHeadModel{vocab_size = 13, n_positions = 16, n_embd = 12, n_layer = 2,

@@ -184,29 +184,35 @@ function VocabularyEmbedding:describe()
   return ("%d of %d, %d"):format(self.rows, self._split.weight.total, self.width)
 end
 
--- Cross entropy of logits whose classes are divided. Of each rank three numbers per position are
--- exchanged: the largest logit, the sum of exponentials, and the target's logit.
+-- Cross entropy of logits whose classes are divided. The kernel of the operator works on the rank's
+-- classes; of each position the ranks exchange its log-sum-exp and the target's logit.
 local parted_cross_entropy = core.func{
   name = "parted_cross_entropy",
   forward = function(ctx, logits, target, group, first, ignore)
-    local wide = logits.dtype == "f64" and "f64" or "f32"
-    local x, at = logits:to(wide), target - first
-    local mine = at:ge(0):logical_and(at:lt(x:size(2)))
-    at = at:clamp(0, x:size(2) - 1):unsqueeze(2)
-    local most = group:all_reduce(x:amax(2), {reduce = "max"})
-    local sums = core.stack({(x - most:unsqueeze(2)):exp():sum(2),
-      (x:gather(2, at, {base = 0}):squeeze(2) - most) * mine:to(wide)}, 1)
-    sums = group:all_reduce(sums)
+    local at, classes = target - first, logits:size(2)
+    local mine = at:ge(0):logical_and(at:lt(classes))
+    at = at:clamp(0, classes - 1)
+    local y, lse, total = core.cross_entropy(logits, at, {reduction = "none", base = 0, all = true})
+    local wide = lse.dtype
+    mine = mine:to(wide)
+    local most = group:all_reduce(lse, {reduce = "max"})
+    local sums = group:all_reduce(core.stack({(lse - most):exp(), (lse - y - most) * mine}, 1))
+    local rest = sums[1]:log()
     local counted = target:ne(ignore):to(wide)
-    local total = counted:sum()
-    ctx:save(logits, most + sums[1]:log(), at, mine:to(wide), counted / total)
-    return ((sums[1]:log() - sums[2]) * counted):sum() / total
+    local count = counted:sum()
+    ctx:save(logits, most + rest, total, at, mine, counted / count)
+    return ((rest - sums[2]) * counted):sum() / count
   end,
   backward = function(ctx, dy)
-    local logits, lse, at, mine, share = table.unpack(ctx.saved)
-    local p = (logits:to(lse.dtype) - lse:unsqueeze(2)):exp()
-    p = p:scatter_add(2, at, -mine:unsqueeze(2), {base = 0})
-    return (p * (share * dy):unsqueeze(2)):to(logits.dtype), nil, nil, nil, nil
+    local logits, lse, total, at, mine, share = table.unpack(ctx.saved)
+    share = share * dy
+    local dx = core.cross_entropy_backward(share, logits, at, nil, lse, total,
+      {reduction = "none", base = 0})
+    -- where the target is another rank's, no 1 is subtracted
+    at = at:unsqueeze(2)
+    local p = (logits:gather(2, at, {base = 0}):squeeze(2):to(lse.dtype) - lse):exp()
+    dx:scatter_(2, at, ((p - mine) * share):unsqueeze(2):to(dx.dtype), {base = 0})
+    return dx, nil, nil, nil, nil
   end,
 }
 
