@@ -112,6 +112,33 @@ describe("norms of gradients", function()
   end)
 end)
 
+describe("folders of divided models", function()
+  it("are those of ordinary ones", function()
+    good(2, helpers .. [[
+      local ids = flare.randint(0, 13, {4, 8}, {generator = flare.generator(3)})
+      local function make()
+        flare.manual_seed(1)
+        return models.MixtralForCausalLM{vocab_size = 13, hidden_size = 16, intermediate_size = 6,
+          num_hidden_layers = 2, num_attention_heads = 2, num_key_value_heads = 2,
+          num_local_experts = 2}
+      end
+      local want = make()(ids)
+      for k, divided in ipairs {
+        dist.tensor_parallel(make(), dist.mesh{tp = size}),
+        dist.expert_parallel(make(), dist.mesh{ep = size}),
+        dist.Pipeline(make(), dist.mesh{pp = size}),
+      } do
+        assert(divided:save("model-" .. k))
+        dist.barrier()
+        near(want, models.load("model-" .. k)(ids), "folder " .. k)
+      end
+      local pipe = dist.Pipeline(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)),
+        dist.mesh{pp = size}, {loss = function(y) return y:mean() end})
+      refused("a model of flare.models is expected, got Sequential", pipe.save, pipe, "model")
+    ]])
+  end)
+end)
+
 describe("sequences on several ranks", function()
   it("have exact attention, forward and backward", function()
     for _, n in ipairs {2, 3} do

@@ -145,6 +145,7 @@ function M.expert_parallel(model, mesh, o)
   if not found then
     fail("expert_parallel: this %s has no nn.MoE", getmetatable(model).__name)
   end
+  require("flare.dist.parallel.state").replace_save(model)
   return model
 end
 

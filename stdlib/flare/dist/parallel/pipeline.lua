@@ -307,6 +307,15 @@ function Pipeline:state_dict()
   return state
 end
 
+--- Writes a model of flare.models to a folder, whole; see models.Model. All ranks call it.
+-- @param folder is made if it does not exist
+-- @param opts as of the model's save
+-- @return true, or nil and a message
+function Pipeline:save(folder, opts)
+  local state = self:state_dict() -- on all ranks
+  return require("flare.dist.parallel.state").save(self.model, state, folder, opts)
+end
+
 function Pipeline:__tostring()
   return ("dist.Pipeline(%s, %d devices, %d micro-batches, %d parts)"):format(self.scheme,
     self.group.size, self.micro_batches, #self.pieces)

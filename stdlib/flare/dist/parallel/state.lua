@@ -58,4 +58,28 @@ function M.load_state_dict(model, state)
   return model:load_state_dict(parts)
 end
 
+--- Writes a published model of which ranks have parts, as the ordinary model's save does. All ranks
+-- call it; rank 0 of the job writes.
+-- @param model the divided model @param state its whole parameters and buffers, on all ranks
+-- @return true, or nil and a message
+function M.save(model, state, folder, opts)
+  if type(rawget(model, "config")) ~= "table" then
+    fail("save: a model of flare.models is expected, got %s: save its state_dict",
+      getmetatable(model).__name)
+  end
+  if require("flare.dist").rank() ~= 0 then return true end
+  local whole = getmetatable(model)(model.config):to(model:dtype())
+  whole:load_state_dict(state)
+  whole.generation = model.generation
+  return whole:save(folder, opts)
+end
+
+--- Lets model:save write the whole model.
+function M.replace_save(model)
+  if type(rawget(model, "config")) ~= "table" then return end
+  rawset(model, "save", function(self, folder, opts)
+    return M.save(self, M.state_dict(self), folder, opts)
+  end)
+end
+
 return M

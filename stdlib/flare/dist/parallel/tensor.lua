@@ -235,5 +235,6 @@ return function(model, mesh, o)
   end
   if p.head then finish_head(model, p.head) end
   if p.sequence then model.sequence_parts = group.size end
+  require("flare.dist.parallel.state").replace_save(model)
   return model
 end
