@@ -258,6 +258,12 @@ describe("pipelines", function()
       pipe = P(layers(), mesh, {loss = error_of, measure = true})
       pipe:step(x, t)
       assert(#pipe:rebalance() == 8)
+      local moved = P(layers(), mesh, {loss = error_of, device = "sim:0", optimizer = adamw})
+      for _, p in ipairs(moved:parameters()) do assert(p.device == "sim:0") end
+      near(error_of(layers()(x), t):detach(), moved:step(x:to "sim:0", t:to "sim:0"), "sim")
+      for name, p in pairs(layers():state_dict()) do
+        near(p, moved:state_dict()[name]:to "cpu", name)
+      end
       assert(tostring(pipe):find "1f1b, 2 devices, 2 micro%-batches, 8 parts")
     ]])
   end)

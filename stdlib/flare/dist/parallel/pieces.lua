@@ -76,6 +76,14 @@ end
 --- The tensor of a slot.
 function M.get(slot) return slot.holder[slot.key] end
 
+--- The device of the pieces; dropped ones have theirs, too.
+function M.device(list)
+  for _, piece in ipairs(list) do
+    if piece.slots[1] then return M.get(piece.slots[1]).device end
+  end
+  return "cpu"
+end
+
 --- Puts a tensor into a slot.
 function M.put(slot, tensor)
   walk.mark(slot.owner, tensor, slot.kind)

@@ -93,11 +93,12 @@ end
 -- @param o.recompute true: keeps the input of a stage only, and computes the rest again
 -- @param o.clock a function of a pass ("F", "B" or "W") and the number of a part that says what it
 --   takes, in place of `measure`
+-- @param o.device where the rank's parameters are moved, "cuda" say; default where they are
 -- @param o.measure true: measures how long passes take, which makes the host wait for the device
 function Pipeline:init(model, mesh, o)
   o = options.check("Pipeline", o, {scheme = "1f1b", micro_batches = options.none, chunks = 2,
     loss = options.none, optimizer = options.none, work = options.none, recompute = false,
-    clock = options.none, measure = false})
+    clock = options.none, measure = false, device = options.none})
   if not schemes[o.scheme] then
     fail("Pipeline: unknown scheme '%s'%s", tostring(o.scheme), options.hint(o.scheme, schemes))
   end
@@ -118,6 +119,7 @@ function Pipeline:init(model, mesh, o)
   for k, piece in ipairs(self.pieces) do
     if self.owner[k] ~= self.device then pieces.drop(piece) end
   end
+  if o.device then model:to(o.device) end
   self.wires = Wires(mesh.lines.pp, group.ranks[self.device], self.scheme == "interleaved")
   make_optimizer(self)
 end
@@ -186,8 +188,7 @@ local function begin(self, x, target, n)
   if dp and dp.size > 1 then
     run.total = dp:all_reduce(core.tensor({n}, {dtype = "i64"})):item()
   end
-  local p = self:parameters()[1]
-  run.device = p and p.device or "cpu"
+  run.device = pieces.device(self.pieces)
   self.wires:attach(run.device)
   return run
 end

@@ -136,8 +136,7 @@ function Ring:step(x, target)
   end
   local xs, targets, saved, total = x:chunk(count, 1), target:chunk(count, 1), {}, 0
   self.later = {}
-  local slot = self.pieces[1].slots[1]
-  self.wires:attach(slot and pieces.get(slot).device or x.device)
+  self.wires:attach(pieces.device(self.pieces))
   for k, piece in ipairs(self.pieces) do
     saved[k] = {}
     visit(self, piece, function()
