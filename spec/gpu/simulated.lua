@@ -64,40 +64,38 @@ function GPT:forward(x) return flare.autocast("bf16", self.loss, self, x) end
 local function adamw(parameters) return flare.optim.AdamW(parameters, {lr = 1e-4}) end
 
 -- --- the optimizer: flare's, or with the moments of matrices in pinned memory, which come to the
--- device one matrix after the other ---
+-- device and leave it again, one matrix after the other ---
 
 local Offloaded = flare.class "Offloaded"
 
 function Offloaded:init(parameters)
   self.rows, self.t = {}, 0
-  local rest, most = {}, 0
+  local rest = {}
   for _, p in ipairs(parameters) do
     if p.ndim > 1 then
       local row = {p}
       for k = 2, 3 do row[k] = core.zeros(p.shape, {device = "cpu", pinned = true}) end
       self.rows[#self.rows + 1] = row
-      most = math.max(most, p:numel())
     else
       rest[#rest + 1] = p
     end
   end
-  self.here = {core.empty(most, {device = DEVICE}), core.empty(most, {device = DEVICE})}
   self.rest = adamw(rest)
 end
+
+local asynchronous = {async = true}
 
 function Offloaded:step()
   self.t = self.t + 1
   local _ <close> = core.no_grad()
   self.rest:step()
   for _, row in ipairs(self.rows) do
-    local p, here = row[1], {}
-    for k = 1, 2 do
-      here[k] = self.here[k]:narrow(1, 1, p:numel()):view(p.shape)
-      here[k]:copy_(row[k + 1])
-    end
-    core.adam_step(1e-4, self.t, {p, p.grad, here[1], here[2]},
+    local p = row[1]
+    local first <close> = row[2]:to(DEVICE, asynchronous)
+    local second <close> = row[3]:to(DEVICE, asynchronous)
+    core.adam_step(1e-4, self.t, {p, p.grad, first, second},
       {weight_decay = 0.01, decoupled = true})
-    for k = 1, 2 do row[k + 1]:copy_(here[k]) end
+    row[2], row[3] = first:to("cpu", asynchronous), second:to("cpu", asynchronous)
   end
 end
 
@@ -154,9 +152,8 @@ local function predict()
     peaks[key] = peaks[key] or flare.fits(GPT(c.recompute), {probes = {1, 2},
       input = function(batch) return core.ones(batch, TIME, {dtype = "i64"}) end,
       loss = function(loss) return loss end, optimizer = not c.offload and "AdamW"})
-    local moments = c.offload and 2 * 4 * VOCABULARY * WIDTH or 0 -- of the largest matrix
     print(core.json.encode {name = c.name, batch = c.batch, time = simulated.time,
-                            peak = peaks[key]:at(c.batch) + moments})
+                            peak = peaks[key]:at(c.batch)})
   end
 end
 
