@@ -168,6 +168,30 @@ static int profile_row(lua_State *L) {
   return 18;
 }
 
+/* profile_flow(rows, i): {written = a number of a tensor or nil, bytes = of all
+ * results, {number, bytes} of each tensor read}. */
+static int profile_flow(lua_State *L) {
+  const rows *x = check_rows(L);
+  lua_Integer i = luaL_checkinteger(L, 2);
+  luaL_argcheck(L, i >= 1 && (size_t)i <= x->n, 2, "no such row");
+  const fl_profile_flow *f = &x->row[i - 1].flow;
+  lua_newtable(L);
+  set_number(L, "bytes", f->written_bytes);
+  if (f->written) {
+    lua_pushinteger(L, (lua_Integer)f->written);
+    lua_setfield(L, -2, "written");
+  }
+  for (int k = 0; k < FL_PROFILE_READS && f->read[k]; k++) {
+    lua_createtable(L, 2, 0);
+    lua_pushinteger(L, (lua_Integer)f->read[k]);
+    lua_rawseti(L, -2, 1);
+    lua_pushnumber(L, f->read_bytes[k]);
+    lua_rawseti(L, -2, 2);
+    lua_rawseti(L, -2, k + 1);
+  }
+  return 1;
+}
+
 /* profile_push(path): a number for profile_pop */
 static int profile_push(lua_State *L) {
   fl_lua *st = fll_enter(L);
@@ -186,10 +210,13 @@ static int profile_pop(lua_State *L) {
 }
 
 void fll_profile_core(lua_State *L) {
-  static const luaL_Reg functions[] = {
-      {"profile_start", profile_start}, {"profile_stop", profile_stop},
-      {"profile_row", profile_row},     {"profile_push", profile_push},
-      {"profile_pop", profile_pop},     {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"profile_start", profile_start},
+                                       {"profile_stop", profile_stop},
+                                       {"profile_row", profile_row},
+                                       {"profile_flow", profile_flow},
+                                       {"profile_push", profile_push},
+                                       {"profile_pop", profile_pop},
+                                       {NULL, NULL}};
   fll_newtype(L, FLL_PROFILE, "flare.profile.rows", NULL);
   lua_pop(L, 1);
   fll_register(L, functions);

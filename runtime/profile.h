@@ -33,6 +33,13 @@ typedef struct fl_profile_step {
   uint32_t n;                    /* launches */
   fl_profile_launch launches[1]; /* n of them */
 } fl_profile_step;
+/* Which tensors a launch reads and writes, by number; a view counts as the
+ * tensor that it is of. Of its first operands alone: 0, there is none. */
+#define FL_PROFILE_READS 4
+typedef struct fl_profile_flow {
+  uint64_t read[FL_PROFILE_READS], written;
+  double read_bytes[FL_PROFILE_READS], written_bytes; /* of all results */
+} fl_profile_flow;
 typedef struct fl_profile_row {
   const char *op, *called; /* whose kernel; what was called, if composed */
   uint64_t call;           /* the number of that call */
@@ -47,6 +54,7 @@ typedef struct fl_profile_row {
   size_t live, peak;   /* bytes on the device when it is launched; the most
                           until it has been (FL_PROFILE_PEAKS, else 0) */
   const fl_profile_step *step; /* NULL: it did not wait in a window */
+  fl_profile_flow flow;        /* of a launch that did not */
 } fl_profile_row;
 enum {                        /* what it does, too */
        FL_PROFILE_RANGES = 1, /* show launches to the device's own tools */

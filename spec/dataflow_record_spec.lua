@@ -65,6 +65,51 @@ describe("a replay", function()
     end)
   end
 
+  -- What operators hand to each other: the first linear reads 2e9 + 1e9 bytes and writes 3e9.
+  local function flowing()
+    local function op(name, kind, flops, bytes, written, reads)
+      return {name = name, kind = kind, flops = flops, bytes = bytes, written = written,
+              reads = reads, dtype = "f32"}
+    end
+    return dataflow.recording {operators = {
+      op("linear", "product", 4e12, 6e9, 3e9, {{bytes = 2e9}, {bytes = 1e9}}),       -- 8 + 1
+      op("gelu", "elementwise", 0, 6e9, 3e9, {{from = 1, bytes = 3e9}}),             -- 6 + 1
+      op("linear", "product", 4e12, 5e9, 1e9, {{from = 2, bytes = 3e9}, {bytes = 1e9}}), -- 8 + 1
+      op("attention", "attention", 5e11, 4e9, 1e9, {{from = 3, bytes = 1e9}, {bytes = 2e9}}),
+      op("add", "elementwise", 0, 9e9, 3e9, {{from = 1, bytes = 3e9}, {from = 4, bytes = 1e9},
+        {bytes = 2e9}}),                                                             -- 9 + 1
+    }}
+  end
+
+  local gb = 1e9 / (1 << 20)
+  for name, c in pairs {
+    ["as it was"] = {{}, {9, 7, 9, 5, 10}},
+    -- the first linear's result is written for add, gelu's is not written at all
+    ["streaming dataflow through gelu"] = {{stream = {"linear", "gelu"}}, {9, 1, 9, 5, 10}},
+    ["streaming dataflow through all of it"] =
+      {{stream = {"linear", "gelu", "attention", "add"}}, {9, 1, 9, 3, 6}},
+    ["a cache for attention"] = {{cached = {"attention"}}, {9, 7, 9, 3, 10}},
+    -- add reads the first linear's result after 15e9 bytes of others
+    ["an SRAM of 3e9 bytes"] = {{sram = 3 * gb}, {9, 4, 9, 4, 9}},
+    ["one of 17e9 bytes"] = {{sram = 17 * gb}, {9, 4, 9, 4, 9}},
+    ["one of 18e9 bytes"] = {{sram = 18 * gb}, {9, 4, 9, 4, 6}},
+    ["a matrix unit of 8 TFLOP/s in bf16"] = {{unit = {bf16 = 8}, dtype = "bf16"},
+      {4, 4, 3.5, 3, 5.5}},
+    ["a new matrix unit for fp8"] = {{unit = {fp8 = 16}, dtype = "fp8"},
+      {2.5, 2.5, 2.25, 2, 3.25}},
+    ["a matrix unit for f32 alone"] = {{unit = {f32 = 4}}, {7, 7, 6, 5, 10}},
+  } do
+    it("with data on the chip, " .. name, function()
+      local r = flowing():replay(machine, c[1])
+      for k, expected in ipairs(c[2]) do assert.near(expected, r.operators[k].time, 1e-9) end
+    end)
+  end
+
+  it("moves all bytes of operators whose tensors are not known", function()
+    assert.same({17, 11, 9, 1.5, 4, 5, 3}, (times {stream = {"gelu", "matmul"}, sram = 1e6,
+      cached = {"attention"}}))
+  end)
+
   it("sums by name, and has a text", function()
     local _, r = times()
     local sums = r:sums()
@@ -108,6 +153,18 @@ describe("a replay", function()
     assert.error_matches(function() times {bandwith = 2} end,
       "unknown figure 'bandwith' %(did you mean 'bandwidth'%?%)")
     assert.error_matches(function() times {dtype = "bf8"} end, "unknown dtype 'bf8'")
+    assert.error_matches(function() times {stream = {"geluu"}} end,
+      "stream: no operator has the name 'geluu' %(did you mean 'gelu'%?%)")
+    assert.error_matches(function() times {cached = "gelu"} end,
+      "cached must be a list of operators' names")
+    assert.error_matches(function() times {sram = 0} end, "sram must be a number of MiB above 0")
+    assert.error_matches(function() times {unit = 3} end, "unit must be a table, got number")
+    assert.error_matches(function() times {unit = {bf16 = -1}} end,
+      "unit.bf16 must be a number above 0")
+    assert.error_matches(function()
+      dataflow.recording {operators = {{name = "x", kind = "product", flops = 0, bytes = 1,
+        written = 1, reads = {{from = 1, bytes = 2}}}}}
+    end, "operators%[1%].reads must be a list of {from = an earlier operator's position")
     assert.error_matches(function() dataflow.recording {operators = {{name = "x"}}} end,
       "operators%[1%].kind must be a string, got nil")
     assert.is_nil((dataflow.recording "/dev/null/step.json"))
@@ -184,6 +241,55 @@ describe("a recording", function()
     local none, message = dataflow.recording(path)
     assert.is_nil(none)
     assert.equal(path .. ": this is no recording of flare.record", message)
+  end)
+end)
+
+describe("what operators hand to each other", function()
+  local function record()
+    local first, second = nn.Linear(64, 256), nn.Linear(256, 32)
+    local x = flare.ones(16, 64)
+    return flare.record(function()
+      local _ <close> = flare.no_grad()
+      local y = first(x):view(2, 8, 256):gelu()
+      return second(y:view(16, 256)) + 1
+    end)
+  end
+
+  it("is recorded, views included", function()
+    for _, r in ipairs {record(), flare.meta(record)} do
+      local names, from = {}, {}
+      for k, op in ipairs(r.operators) do
+        names[k], from[k] = op.name, op.reads[1].from or 0
+      end
+      assert.same({"linear", "gelu", "linear", "add"}, names)
+      assert.same({0, 1, 2, 3}, from)
+      assert.same({16 * 256 * 4, 16 * 256 * 4, 16 * 32 * 4, 16 * 32 * 4}, {r.operators[1].written,
+        r.operators[2].written, r.operators[3].written, r.operators[4].written})
+      assert.same({{bytes = 16 * 64 * 4}, {bytes = 64 * 256 * 4}, {bytes = 256 * 4}},
+        r.operators[1].reads)
+      local path = os.tmpname()
+      finally(function() os.remove(path) end)
+      assert(r:save(path))
+      local plain, streamed = r:replay "h100", r:replay("h100", {stream = {"linear", "gelu"}})
+      assert.equal(streamed.time,
+        assert(dataflow.recording(path)):replay("h100", {stream = {"linear", "gelu"}}).time)
+      local saved = 0
+      for k, op in ipairs(plain.operators) do
+        saved = saved + op.bytes - streamed.operators[k].bytes
+      end
+      assert.equal(4 * 16 * 256 * 4, saved) -- two results, each written and read
+    end
+  end)
+
+  it("is that of the last operator that wrote a tensor in place", function()
+    local x = flare.ones(10)
+    local r = flare.record(function()
+      local y = x * 2
+      y:add_(1)
+      return y:exp()
+    end)
+    assert.same({0, 1, 2}, {r.operators[1].reads[1].from or 0, r.operators[2].reads[1].from,
+      r.operators[3].reads[1].from})
   end)
 end)
 

@@ -18,7 +18,7 @@ describe("flare simulate", function()
       .. "--peer 100")
     assert.equal(0, status)
     assert.equal(tostring(flare.simulate(schedule, "h100", {peer = 100})) .. "\n", text)
-    text = said "ring --devices 2 --model gpt2-xl --machine rtx4090 --memory 40 --recompute"
+    text = said "offload --model gpt2-xl --machine rtx4090 --memory 40 --recompute"
     assert.match("unknown option 'recompute'", text)
     text = said "in_memory --devices 2 --model gpt2 --recompute --machine A100"
     assert.match("^in_memory on NVIDIA A100", text)
@@ -113,6 +113,14 @@ describe("flare simulate", function()
     assert.equal("gelu", recording.operators[2].name)
     assert.match("^step.lua on NVIDIA A100 SXM 80 GB: .* for 2 operators", (said(out
       .. " --machine a100")))
+    local plain = said(out)
+    for _, change in ipairs {"--stream matmul,gelu", "--cached gelu", "--sram 1"} do
+      text, status = said(out .. " --bandwidth 1 " .. change)
+      assert.equal(0, status, text)
+      assert.not_equal(plain, text)
+    end
+    assert.match("^flare simulate: replay: stream: no operator has the name 'gel' %(did you mean "
+      .. "'gelu'", (said(out .. " --stream gel")))
     for words, message in pairs {
       [folder .. "/step.lua"] = "--out FILE is missing",
       ["--out x"] = "the script is missing",

@@ -52,12 +52,12 @@ return function(arguments)
   local report = stop()
   if not ok then return complain("%s", message) end
   local recording = require "flare.dataflow".recording(report)
-  local list = recording.operators
-  if o.skip >= #list then
-    return complain("the script ran %d operators; --skip %d leaves none", #list, o.skip)
+  local count = #recording.operators
+  if o.skip >= count then
+    return complain("the script ran %d operators; --skip %d leaves none", count, o.skip)
   end
+  recording = recording:skip(o.skip)
   recording.name = path:match "[^/]*$"
-  recording.operators = table.move(list, o.skip + 1, #list, 1, {})
   local written
   written, problem = recording:save(o.out)
   if not written then return complain("%s", problem) end

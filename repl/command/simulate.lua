@@ -15,7 +15,9 @@ schedule, one of JSON is a recording of flare.record
 figures of the machine that differ:
   --link, --peer, --net GB/s   --memory, --host GiB   --bandwidth GB/s of the device's memory
   --compute FACTOR, --matrix FACTOR of products   --latency microseconds of a launch
-of a recording: --dtype NAME in place of f32, --on-chip NAME,... operators that move no bytes
+of a recording: --dtype NAME in place of f32, --on-chip NAME,... operators that move no bytes,
+  --stream NAME,... that hand results to each other on the chip, --cached NAME,... that read from a
+  cache, --sram MiB of results that are read again
 ranges, one or two, of these figures or of a scheme's numbers:
   --sweep NAME=8..64 (doubling), NAME=8..64:8 (steps) or NAME=8,24
   --goal useful|utilisation|tokens_per_second|joules_per_token|energy
@@ -29,9 +31,9 @@ local MOST = 200 -- values of a range
 
 local kinds = {}
 for kind, names in pairs {
-  text = "machine model dtype activations update goal svg trace sweep on_chip page",
+  text = "machine model dtype activations update goal svg trace sweep on_chip stream cached page",
   count = "batch length devices micro_batches replicas chunks ahead",
-  number = "link peer net memory host bandwidth compute matrix latency want",
+  number = "link peer net memory host bandwidth compute matrix latency want sram",
   flag = "recompute",
 } do
   for name in names:gmatch "%S+" do kinds[name] = kind end
@@ -223,15 +225,17 @@ local function write(result, o)
 end
 
 -- A recorded step on the machine.
-local function replay(flare, path, o, machine)
-  local recording, problem = flare.dataflow.recording(path)
+local function replay(path, o, machine)
+  local recording, problem = require "flare.dataflow".recording(path)
   if not recording then return complain("%s", problem) end
-  local names
-  if o.on_chip then
-    names = {}
-    for name in o.on_chip:gmatch "[^,]+" do names[#names + 1] = name end
+  local changes = {dtype = o.dtype, sram = o.sram}
+  for _, key in ipairs {"on_chip", "stream", "cached"} do
+    if o[key] then
+      changes[key] = {}
+      for name in o[key]:gmatch "[^,]+" do table.insert(changes[key], name) end
+    end
   end
-  local result = recording:replay(machine, {dtype = o.dtype, on_chip = names})
+  local result = recording:replay(machine, changes)
   print(result)
   return write(result, o)
 end
@@ -249,7 +253,7 @@ local function simulate(flare, what, o)
     if of_machine[name] then change[name] = value end
   end
   machine = flare.dataflow.machine(machine, change)
-  if is_file(what) and what:find "%.json$" then return replay(flare, what, o, machine) end
+  if is_file(what) and what:find "%.json$" then return replay(what, o, machine) end
   local make, problem = maker(flare, what, o)
   if not make then return complain("%s", problem) end
   local axes

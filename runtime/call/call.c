@@ -7,7 +7,6 @@
 #include "../tape/tape.h"
 #include "window.h"
 
-#include <math.h>
 #include <string.h>
 
 #define FEW 8 /* inputs that live on the C stack */
@@ -310,16 +309,17 @@ fl_status fli_send(fl_runtime *rt, fl_device d, fl_kernel kernel,
   return rt->capture ? s : fli_stream_finish(rt, d); /* once, with its line */
 }
 
-static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l) {
+static fl_status send_timed(work *w, fl_kernel kernel, const fl_launch *l,
+                            fl_tensor **out) {
   fli_infer f = facts(w, (fl_attrs *)(uintptr_t)w->attrs);
   fli_profiled what = {.op = w->op->info.name, .site = w->c->site};
   fl_stream *stream = l ? l->stream : NULL; /* without l: in meta mode */
   what.device = l ? w->device : 0;
-  what.dtype = w->n_in && w->metas[0] ? w->metas[0]->dtype : FL_NODTYPE;
   w->op->cost(&f, &what.flops, &what.bytes);
-  size_t row = fli_profile_begin(w->rt, &what, stream);
+  fli_profile_operands(w->n_in, w->in, w->n_out, out, &what);
+  size_t at = fli_profile_begin(w->rt, &what, stream);
   fl_status s = l ? fli_send(w->rt, w->device, kernel, l) : FL_OK;
-  fli_profile_end(w->rt, row, stream);
+  fli_profile_end(w->rt, at, stream);
   return s;
 }
 
@@ -394,7 +394,7 @@ static fl_status call_launch(work *w, fl_tensor **out) {
     status =
         fli_streams_launch(rt, w->device, w->c, w->n_in, w->in, w->n_out, out);
   if (FLI_LIKELY(status == FL_OK))
-    status = rt->profile ? send_timed(w, kernel, &l)
+    status = rt->profile ? send_timed(w, kernel, &l, out)
                          : fli_send(rt, w->device, kernel, &l);
   fli_scratch_close(&s);
   if (in != few)
@@ -441,7 +441,7 @@ static fl_status run_fresh(work *w) {
     FLI_TRY(fli_writes_check(w->rt, w->op, w->attrs, w->n_in, w->in));
   FLI_TRY(call_allocate(w, out));
   fl_status s = !w->rt->meta              ? call_launch(w, out)
-                : fli_profile_meta(w->rt) ? send_timed(w, NULL, NULL)
+                : fli_profile_meta(w->rt) ? send_timed(w, NULL, NULL, out)
                                           : FL_OK;
   if (s == FL_OK && w->rt->anomaly)
     s = fli_anomaly(w->rt, w->c, w->n_out, out);

@@ -21,6 +21,7 @@ typedef struct fli_profiled { /* what is known of a launch before it is sent */
   double flops, bytes;
   const fli_note *note;  /* NULL: it is sent when it is called */
   fl_profile_step *step; /* NULL, or the row's from now on */
+  fl_profile_flow flow;
 } fli_profiled;
 size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
                          fl_stream *s);
@@ -28,6 +29,9 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
 void fli_profile_call(fl_runtime *rt, const char *op);
 void fli_profile_end(fl_runtime *rt, size_t row, fl_stream *s);
 fli_note fli_profile_note(fl_runtime *rt);
+/* dtype and flow of a launch with these operands and results. */
+void fli_profile_operands(int n_in, const fl_operand *in, int n_out,
+                          fl_tensor *const *out, fli_profiled *what);
 /* Whether calls in meta mode are rows, too. */
 bool fli_profile_meta(const fl_runtime *rt);
 

@@ -258,6 +258,30 @@ void fli_profile_call(fl_runtime *rt, const char *op) {
   rt->profile->calls++;
 }
 
+static uint64_t flow_number(const fl_tensor *t) {
+  return t->base ? t->base->id : t->id;
+}
+
+static double flow_bytes(const fl_tensor *t) {
+  return (double)t->numel * (double)fl_dtype_size(t->meta.dtype);
+}
+
+void fli_profile_operands(int n_in, const fl_operand *in, int n_out,
+                          fl_tensor *const *out, fli_profiled *what) {
+  fl_profile_flow *f = &what->flow;
+  what->dtype = !n_in          ? FL_NODTYPE
+                : in[0].tensor ? in[0].tensor->meta.dtype
+                               : in[0].dtype;
+  for (int k = 0, n = 0; k < n_in && n < FL_PROFILE_READS; k++)
+    if (in[k].tensor) {
+      f->read[n] = flow_number(in[k].tensor);
+      f->read_bytes[n++] = flow_bytes(in[k].tensor);
+    }
+  for (int k = 0; k < n_out; k++)
+    f->written_bytes += flow_bytes(out[k]);
+  f->written = n_out ? flow_number(out[0]) : 0;
+}
+
 /* Called before a launch; what it returns goes to fli_profile_end. SIZE_MAX:
  * not counted. */
 size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
@@ -296,7 +320,8 @@ size_t fli_profile_begin(fl_runtime *rt, const fli_profiled *what,
                                 .flops = what->flops,
                                 .bytes = what->bytes,
                                 .live = fli_memory_live(rt, d),
-                                .step = what->step};
+                                .step = what->step,
+                                .flow = what->flow};
   return i;
 }
 

@@ -63,6 +63,7 @@ function Machine:init(given)
   self.latency = o.latency
   self.fabric = o.fabric -- of an FPGA: {clock = Hz, dsp =, bram36 =, uram =}
   self.matrix = 1 -- a factor of the peak of matrix units
+  self.unit = {} -- FLOP/s of matrix units, by dtype, where they are not those of `peak`
   self.efficiency = {}
   if o.node ~= nil then options.count(o.name, "node", o.node) end
   for kind, share in pairs(optional(o.name, "efficiency", o.efficiency)) do
@@ -80,7 +81,8 @@ local matrix = {product = true, attention = true, convolution = true}
 
 --- FLOP/s at most for a dtype and a kind of operator.
 function Machine:rate(dtype, kind)
-  local rate = self.peak[dtype]
+  local rate = matrix[kind] and self.unit[dtype] or self.peak[dtype]
+    or self.unit[dtype] and self.peak.f32 -- other units compute in f32
   if rate then return matrix[kind] and rate * self.matrix or rate end
   fail("dataflow: machine %s has no peak for dtype '%s'%s", self.name, tostring(dtype),
     options.hint(tostring(dtype), self.peak))
@@ -124,17 +126,24 @@ end
 --- A machine that differs in some figures.
 -- @param change {link, peer, net = GB/s of a link in one direction; memory, host = GiB of the
 --   device and of the host; bandwidth = GB/s of the device's memory; compute = a factor of the peak
---   of all dtypes; matrix = a factor of it for products, attention and convolutions; latency =
---   microseconds of a launch}
+--   of all dtypes; matrix = a factor of it for products, attention and convolutions; unit = {fp8 =
+--   TFLOP/s, ...}: the peak for these, of dtypes that may be new; latency = microseconds of a
+--   launch}
 function Machine:with(change)
   local m = setmetatable(copy(self), Machine)
   for key, value in pairs(change) do
-    positive("dataflow.machine", key, value)
+    if key ~= "unit" then positive("dataflow.machine", key, value) end
     local at = changes[key]
-    if key == "compute" then
-      for dtype, rate in pairs(m.peak) do m.peak[dtype] = rate * value end
+    if key == "unit" then
+      for dtype, rate in pairs(optional("dataflow.machine", key, value)) do
+        m.unit[dtype] = 1e12 * positive("dataflow.machine", "unit." .. tostring(dtype), rate)
+      end
+    elseif key == "compute" then
+      for _, rates in ipairs {m.peak, m.unit} do
+        for dtype, rate in pairs(rates) do rates[dtype] = rate * value end
+      end
     elseif not at then
-      local all = {compute = true}
+      local all = {compute = true, unit = true}
       for name in pairs(changes) do all[name] = true end
       fail("dataflow.machine: unknown figure '%s'%s", tostring(key), options.hint(key, all))
     else

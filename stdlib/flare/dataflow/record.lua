@@ -32,6 +32,21 @@ end
 local text_fields = {name = true, kind = true}
 local number_fields = {flops = true, bytes = true}
 
+-- What a file says of the tensors that operators read.
+local function check_reads(k, x)
+  if x.reads == nil then return end
+  local ok = type(x.reads) == "table" and type(x.written) == "number"
+  for _, read in ipairs(ok and x.reads or {}) do
+    local from = type(read) == "table" and read.from
+    ok = ok and type(read) == "table" and type(read.bytes) == "number"
+      and (not from or math.type(from) == "integer" and from >= 1 and from < k)
+  end
+  if not ok then
+    fail("dataflow.recording: operators[%d].reads must be a list of {from = an earlier operator's "
+      .. "position, bytes = a number}, with `written`, a number of bytes, beside it", k)
+  end
+end
+
 --- @param given {name, device, operators}
 function Recording:init(given)
   if type(given) ~= "table" or type(given.operators) ~= "table" then
@@ -53,6 +68,7 @@ function Recording:init(given)
           options.kind(x[field]))
       end
     end
+    check_reads(k, x)
   end
   self.name, self.device = given.name or "step", given.device or "cpu"
   self.operators, self.peak, self.results = given.operators, given.peak, given.results
@@ -66,11 +82,30 @@ end
 --- What the step would take on a machine, operator by operator.
 -- @param machine a name, a table, or what flare.dataflow.machine returns
 -- @param opts figures to change, as Machine:with takes them, and dtype = "bf16": as if operators
---   on f32 had that dtype, on_chip = {"gelu", ...}: names of operators whose operands stay on the
---   chip and cost no bytes
+--   on f32 had that dtype; unit = {fp8 = 2000}: TFLOP/s of a matrix unit for a dtype; on_chip =
+--   {"gelu", ...}: names of operators whose operands stay on the chip and cost no bytes; stream =
+--   {"linear", "gelu", ...}: what these operators hand to each other does; cached = {"attention"}:
+--   what these operators read does; sram = MiB: results do that are read again before so much has
+--   been moved
 -- @return a Replay: print it, or use its fields and :svg(path), a picture of the roofline
 function Recording:replay(machine, opts)
   return require "flare.dataflow.replay"(self, machine, opts)
+end
+
+--- The recording without its first n operators.
+function Recording:skip(n)
+  local list = {}
+  for k = options.count("recording:skip", "n", n, 0) + 1, #self.operators do
+    local operator = {}
+    for key, value in pairs(self.operators[k]) do operator[key] = value end
+    operator.reads = operator.reads and {}
+    for i, read in ipairs(self.operators[k].reads or {}) do
+      local from = read.from and read.from > n and read.from - n or nil
+      operator.reads[i] = {from = from, bytes = read.bytes}
+    end
+    list[#list + 1] = operator
+  end
+  return Recording {name = self.name, device = self.device, peak = self.peak, operators = list}
 end
 
 --- A schedule whose tasks are the operators, one after the other.
@@ -103,13 +138,25 @@ end
 
 local M = {}
 
+-- The tensors that an operator reads, and which operators wrote them; `writers` has the last one
+-- of each tensor.
+local function add_flow(operator, flow, position, writers)
+  operator.written, operator.reads = flow.bytes, {}
+  for k, read in ipairs(flow) do
+    operator.reads[k] = {from = writers[read[1]], bytes = read[2]}
+  end
+  writers[flow.written] = position
+end
+
 -- A report of flare.profile as a recording.
 local function of_report(report)
-  local list, device = {}, nil
+  local list, writers, device = {}, {}, nil
   for i = 1, report.count do
     local row = report:row(i)
     if not row.transfer then device = device or row.device end
     list[i] = operator_of(row, kind_of(row))
+    local flow = core.profile_flow(report.rows, i)
+    if flow.written then add_flow(list[i], flow, i, writers) end
   end
   local peak = 0
   for _, p in ipairs(report.peaks) do

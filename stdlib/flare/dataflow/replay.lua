@@ -1,6 +1,7 @@
 --- A recorded step on a described machine: the time of each operator and what bounds it.
 local class = require "flare.class"
 local fail = require "flare.fail"
+local flow = require "flare.dataflow.flow"
 local machines = require "flare.dataflow.machine"
 local options = require "flare.options"
 local units = require "flare.explain.units"
@@ -9,16 +10,17 @@ local Replay = class "Replay"
 
 local MOST = 20 -- rows of the text
 
+local on_chip = {on_chip = true, stream = true, cached = true, sram = true}
+
 local sizes = {f64 = 8, f32 = 4, tf32 = 4, bf16 = 2, f16 = 2, fp8 = 1}
 
--- The cost of an operator with another dtype for f32, or with its operands on the chip.
-local function cost_of(x, dtype, on_chip)
-  local bytes, as = x.bytes, x.dtype or "f32"
+-- The cost of an operator that moves so many bytes, with another dtype for f32.
+local function cost_of(x, bytes, dtype)
+  local as = x.dtype or "f32"
   if dtype and as == "f32" then
     bytes, as = bytes * sizes[dtype] / 4, dtype
   end
-  return {flops = x.flops, bytes = on_chip[x.name] and 0 or bytes,
-          dtype = sizes[as] and as or "f32", kind = x.kind}
+  return {flops = x.flops, bytes = bytes, dtype = sizes[as] and as or "f32", kind = x.kind}
 end
 
 local function time_of(machine, x, cost)
@@ -27,9 +29,9 @@ local function time_of(machine, x, cost)
   return link.latency + cost.bytes / (link.rate * machine:share "link"), "link"
 end
 
-local function add_operators(self, recording, machine, dtype, on_chip)
+local function add_operators(self, recording, machine, dtype, moved)
   for k, x in ipairs(recording.operators) do
-    local cost = cost_of(x, dtype, on_chip)
+    local cost = cost_of(x, moved(k), dtype)
     local time, bound = time_of(machine, x, cost)
     self.operators[k] = {name = x.name, backward = x.backward, kind = x.kind, time = time,
       bound = bound, flops = cost.flops, bytes = cost.bytes, dtype = cost.dtype, line = x.line,
@@ -41,7 +43,7 @@ end
 
 -- See Recording:replay.
 function Replay:init(recording, given, opts)
-  local change, dtype, on_chip = {}, nil, {}
+  local change, dtype, kept = {}, nil, {}
   if opts ~= nil and type(opts) ~= "table" then
     fail("replay: changes must be a table such as {bandwidth = 5000}, got %s", options.kind(opts))
   end
@@ -52,20 +54,18 @@ function Replay:init(recording, given, opts)
         fail("replay: unknown dtype '%s'%s", tostring(value),
           options.hint(tostring(value), sizes))
       end
-    elseif key == "on_chip" then
-      if type(value) ~= "table" then
-        fail("replay: on_chip must be a list of operators' names, got %s", options.kind(value))
-      end
-      for _, name in ipairs(value) do on_chip[name] = true end
+    elseif on_chip[key] then
+      kept[key] = value
     else
       change[key] = value
     end
   end
+  kept = flow.check(recording.operators, kept)
   local machine = machines.machine(given, change)
   self.machine, self.name = machine.name, recording.name
   self.operators, self.time, self.flops, self.bounds = {}, 0, 0, {}
   self.recorded = recording
-  add_operators(self, recording, machine, dtype, on_chip)
+  add_operators(self, recording, machine, dtype, flow.moved(recording.operators, kept))
   self.roofs = {memory = machine.memory.rate, peaks = {}}
   for _, x in ipairs(self.operators) do
     if x.flops > 0 then self.roofs.peaks[x.dtype] = machine:rate(x.dtype, "product") end
