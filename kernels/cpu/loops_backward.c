@@ -67,7 +67,10 @@ static void spread(fl_map_loop loop, size_t size, int n_in, int64_t n,
     if (!step[0] || (saves && !step[1])) {                                     \
       spread(name##_##suffix, sizeof(T), 1 + saves, n, out, in, step, p,       \
              bits);                                                            \
-    } else if (FL_CHOOSES(sig) && p[0] == 0) {                                 \
+      return;                                                                  \
+    }                                                                          \
+    FL_WHOLE_VECTORS(name##_##suffix, T, 1 + saves, value saved)               \
+    if (FL_CHOOSES(sig) && p[0] == 0) {                                        \
       enum { near = false };                                                   \
       const T p0 = 0;                                                          \
       (void)p0;                                                                \
@@ -92,11 +95,13 @@ static void spread(fl_map_loop loop, size_t size, int n_in, int64_t n,
             p1 = FL_PARAM(T, p[1]);                                            \
     T *r = out;                                                                \
     (void)p0, (void)p1, (void)s;                                               \
-    if (!step[0] || !step[1] || (saves && !step[2]))                           \
+    if (!step[0] || !step[1] || (saves && !step[2])) {                         \
       spread(name##_2nd_##suffix, sizeof(T), 2 + saves, n, out, in, step, p,   \
              bits);                                                            \
-    else                                                                       \
-      FL_BY_DISTANCE(T, value, n, s, RUN2(value, saved))                       \
+      return;                                                                  \
+    }                                                                          \
+    FL_WHOLE_VECTORS(name##_2nd_##suffix, T, 2 + saves, value saved)           \
+    FL_BY_DISTANCE(T, value, n, s, RUN2(value, saved))                         \
   }
 
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \

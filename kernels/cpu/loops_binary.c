@@ -17,6 +17,8 @@
     const T *u = in[0], *v = in[1], u0 = u[0], v0 = v[0];                      \
     R *r = out;                                                                \
     (void)p, (void)bits;                                                       \
+    if (sizeof(T) == sizeof(R)) /* comparisons are the same in any vector */   \
+      FL_WHOLE_VECTORS(name##_##suffix, T, 2, f)                               \
     if (step[0] && step[1])                                                    \
       RUN(u[i], v[i], f)                                                       \
     else if (step[0])                                                          \
@@ -64,6 +66,7 @@
     const int64_t ku = step[0], kv = step[1], kw = step[2];                    \
     T *r = out;                                                                \
     (void)p0, (void)bits;                                                      \
+    FL_WHOLE_VECTORS(name##_##suffix, T, 3, f)                                 \
     if (ku && kv && kw)                                                        \
       RUN3(u[i], v[i], w[i], f)                                                \
     else                                                                       \

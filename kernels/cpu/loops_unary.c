@@ -27,6 +27,10 @@ static inline void fetch_ahead(const void *p, int64_t bytes) {
       fetch_ahead(a + to + span, (int64_t)sizeof(T) * span);                   \
     FL_BY_DISTANCE(T, f, to - from, a + from, RUN_SPAN(R, f))                  \
   }
+/* Tests give the same in any vector. */
+#define WHOLE_VECTORS(self, T, R, f)                                           \
+  if (sizeof(T) == sizeof(R))                                                  \
+  FL_WHOLE_VECTORS(self, T, 1, f)
 #define LOOP(name, sig, suffix, T_, R, f)                                      \
   static void name##_##suffix(int64_t n, void *out, const void *const *in,     \
                               const int *step, const double *p, int bits) {    \
@@ -34,6 +38,7 @@ static inline void fetch_ahead(const void *p, int64_t bytes) {
     const T *a = in[0], p1 = FL_PARAM(T, p[1]);                                \
     R *r = out;                                                                \
     (void)step, (void)bits, (void)p1;                                          \
+    WHOLE_VECTORS(name##_##suffix, T, R, f)                                    \
     if (FL_CHOOSES(sig) && p[0] == 0) {                                        \
       const T p0 = 0;                                                          \
       (void)p0;                                                                \

@@ -24,6 +24,49 @@ typedef struct job {
   fl_tiled op[FL_MAP_IN + 1]; /* the result, the inputs */
 } job;
 
+/* --- loops whose elements are not a multiple of FL_LANES --- */
+
+/* The rest is at most a vector, whose other elements are copies of the first.
+ */
+static void pad_vector(size_t size, int64_t rest, void *to, const void *from) {
+  uint32_t *to4 = to;
+  uint64_t *to8 = to;
+  const uint32_t *from4 = from;
+  const uint64_t *from8 = from;
+  if (size == sizeof *to4)
+    for (int64_t i = 0; i < FL_LANES; i++)
+      to4[i] = from4[i < rest ? i : 0];
+  else
+    for (int64_t i = 0; i < FL_LANES; i++)
+      to8[i] = from8[i < rest ? i : 0];
+}
+
+void FL_CPU(map_padded)(fl_map_loop loop, size_t size, int n_in, int64_t n,
+                        void *out, const void *const *in, const int *step,
+                        const double *p, int bits) {
+  static const int moving[FL_MAP_IN] = {1, 1, 1};
+  _Alignas(64) unsigned char pad[FL_MAP_IN + 1][FL_LANES * 8];
+  const void *at[FL_MAP_IN] = {NULL};
+  bool single = fl_map_single(n_in, step);
+  int64_t rest = single ? 1 : n % FL_LANES, whole = single ? 0 : n - rest;
+  size_t done = (size_t)whole * size;
+  if (whole)
+    loop(whole, out, in, step, p, bits);
+  for (int k = 0; k < n_in; k++) {
+    bool moves = single || n_in == 1 || step[k];
+    at[k] = moves ? pad[k] : in[k];
+    if (moves)
+      pad_vector(size, rest, pad[k], (const char *)in[k] + done);
+  }
+  loop(FL_LANES, pad[FL_MAP_IN], at, single ? moving : step, p, bits);
+  char *to = (char *)out + done;
+  if (single)
+    for (int64_t k = 0; k < n; k++, to += size)
+      memcpy(to, pad[FL_MAP_IN], size);
+  else
+    memcpy(to, pad[FL_MAP_IN], (size_t)rest * size);
+}
+
 /* --- flat --- */
 
 static void flat_piece(void *context, int64_t begin, int64_t end) {
@@ -43,9 +86,7 @@ static void flat_piece(void *context, int64_t begin, int64_t end) {
 }
 
 /* How many elements are worth a thread's while: fewer than PIECE where a few,
- * done at once, have taken long. Returns how many are done. All cuts are at
- * multiples of TILE, so an element is in a vector, or behind the last one,
- * whatever was measured, and has the same bits. */
+ * done at once, have taken long. Returns how many are done. */
 static int64_t try_few(const fl_launch *l, job *j, int64_t *grain) {
   *grain = PIECE;
 #ifdef __x86_64__
@@ -97,19 +138,22 @@ static void tiled_piece(void *context, int64_t begin, int64_t end) {
 
 /* --- setting up --- */
 
+/* Which loop: floats are computed in the type to which the inputs promote. Of
+ * floats, those without dims count if there are no others. */
 static int type_of(const fl_launch *l, const fl_map *m) {
-  bool f64 = false, floats = false;
+  bool f64[2] = {false, false}, floats[2] = {false, false};
   for (int k = 0; k < l->n_in; k++) {
+    int single = l->in[k].ndim == 0;
     if (!l->in[k].data)
       continue;
-    f64 = f64 || l->in[k].dtype == FL_F64;
-    floats = floats || fl_dtype_is_float(l->in[k].dtype);
+    f64[single] |= l->in[k].dtype == FL_F64;
+    floats[single] |= fl_dtype_is_float(l->in[k].dtype);
   }
   if (!m->loop[0])
     return 2;
-  if (!floats && m->loop[2])
+  if (!floats[0] && !floats[1] && m->loop[2])
     return 2;
-  return f64 || l->out[0].dtype == FL_F64;
+  return f64[0] || (f64[1] && !floats[0]) || l->out[0].dtype == FL_F64;
 }
 
 /* Everything of the compute type, contiguous or one element: no dims needed. */

@@ -176,7 +176,8 @@ static void expr_infer(const fli_graph *g, const fl_op *op,
     node->dtype = (fl_dtype)a;
     return;
   }
-  fl_dtype d = fli_graph_promote(g, b == a + 1 ? 2 : 1, node->in + a, &ignored);
+  int n = b == -2 ? node->n_in - a : b == a + 1 ? 2 : 1;
+  fl_dtype d = fli_graph_promote(g, n, node->in + a, &ignored);
   node->dtype = d;
   if (d == FL_NODTYPE || all == FL_NODTYPE)
     return;

@@ -362,7 +362,10 @@ static bool read_result(reader *r, fl_op *op) {
     op->out[k].a = (int8_t)rule_input(r, op);
     if (accept(r, ','))
       op->out[k].b = (int8_t)rule_input(r, op);
-    else if (op->variadic >= 0)
+    if (accept(r, ',')) { /* the last of three */
+      rule_input(r, op);
+      op->out[k].b = -2;
+    } else if (op->variadic >= 0 && op->out[k].b < 0)
       op->out[k].b = -2; /* all from a on */
     return accept(r, ')');
   }

@@ -227,7 +227,8 @@ function program:try(f)
   local ok, why = pcall(f)
   if not ok then self.notes[#self.notes + 1] = tostring(why) end
 end
--- Hooks go with the last handle of their tensor, so when it is collected must not matter.
+-- Hooks go with the last handle of their tensor, so when it is collected must not matter: graphs
+-- that escape have them in later runs.
 function program:hook(t, f)
   if not t.requires_grad then return end
   t:register_hook(f)
@@ -249,8 +250,8 @@ local function inner(t) return t:tanh() * 0.5 + t end
 -- see: values, and numbers and messages.
 local function run(seed, inputs, scale, list, world)
   local p = setmetatable({seed = seed * 2 + 1, scale = scale, kept = {}, values = {}, notes = {},
-    hooked = {}, world = world, inner = world.inner, streams = world.streams}, program)
-  world.notes, world.kept, world.hooked = p.notes, p.kept, p.hooked
+    hooked = world.hooked, world = world, inner = world.inner, streams = world.streams}, program)
+  world.notes, world.kept = p.notes, p.kept
   p.rows, p.columns = table.unpack(inputs[1].shape)
   p.grad = p:draw(3) == 1
   for k, t in ipairs(inputs) do
@@ -324,7 +325,7 @@ function M.check(device, count, exact, o)
     local list = exact and steps or smooth
     local worlds = {}
     for k = 1, 2 do
-      worlds[k] = {wild = o.wild, streams = o.streams or {},
+      worlds[k] = {wild = o.wild, streams = o.streams or {}, hooked = {},
         inner = k == 1 and inner or flare.compile(inner, {exact = exact})}
     end
     for turn = 1, o.turns or o.wild and 6 or 4 do
