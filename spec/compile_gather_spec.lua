@@ -4,6 +4,7 @@ local flare = require "flare"
 local core = require "flare.core"
 local fakes = require "spec.support.fakes"
 local rows = require "spec.support.rows"
+local tree = require "spec.support.tree"
 
 local function near(want, got)
   assert.equal(#want, #got)
@@ -34,6 +35,23 @@ local function plan(f, ...)
   local stats = core.compiled_stats(object)
   return y, stats.launches, stats.kernels
 end
+
+it("positions into a cat read nothing outside of its pieces", function()
+  local code = [[
+    local flare = require "flare"
+    local a = flare.randn(4, 10) -- the first tensor of a process: what lies before is not mapped
+    local function both(dim, list)
+      local at = flare.tensor(list, {dtype = "i64"})
+      local function f(x)
+        local y = flare.cat({x:narrow(2, 6, 5):neg(), x:narrow(2, 1, 5) * 2}, 2)
+        return y:index_select(dim, at):softmax(-1)
+      end
+      return (f(a) - flare.core.compiled(f, false, true)(a)):abs():max():item() < 1e-6
+    end
+    print(both(1, {1, 4, 1, 3}), both(2, {1, 9, 1, 3, 10, 6, 5}))
+  ]]
+  assert.equal("true\ttrue\n", tree.output(("'%s/flare' -e '%s' 2>&1"):format(tree.build, code)))
+end)
 
 for _, device in ipairs(rows.devices) do
   describe("positions in compiled functions on " .. device, function()

@@ -103,16 +103,24 @@ static void load_block(nest_run *r, const fl_nest_step *s, char *to) {
   int64_t pn = rows_of(r, s->vary), qn = row_of(r, s->vary);
   const char *from = (const char *)v->data + nest_offset(r, x) * size;
   fl_nest_along along = nest_along(r, x);
+  const uint8_t *mask = NULL;
+  bool mp = false, mq = false;
+  if (leaf->mask >= 0) {
+    int m = e->p->out[leaf->mask];
+    mask = r->value[m];
+    mp = e->n->vary[m] & FL_VARY_P;
+    mq = e->n->vary[m] & FL_VARY_Q;
+  }
   r->value[s->what] = to;
   if (along.n) {
+    along.mask = mask;
+    along.mask_p = mp ? mq ? qn : 1 : 0;
+    along.mask_q = mq;
     FL_CPU(nest_gather)
     (&along, pn, qn, type, to, v->dtype, from, x->p, x->q, r->spare);
     return;
   }
-  if (leaf->mask >= 0) {
-    int m = e->p->out[leaf->mask];
-    const uint8_t *mask = r->value[m];
-    bool mp = e->n->vary[m] & FL_VARY_P, mq = e->n->vary[m] & FL_VARY_Q;
+  if (mask) {
     for (int64_t p = 0; p < pn; p++, to += qn * wide) {
       if (mq)
         load_masked(qn, type, to, v->dtype, from + p * x->p * size, x->q, mask);

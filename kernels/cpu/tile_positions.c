@@ -53,7 +53,8 @@ static void gather_row(const fl_nest_along *a, int64_t p, int64_t qn,
                        size_t size, char *to, const char *from, int64_t q) {
   for (int64_t i = 0; i < qn; i++) {
     int64_t at;
-    bool good = place_of(a, p, i, false, &at);
+    bool good = place_of(a, p, i, false, &at) &&
+                (!a->mask || a->mask[p * a->mask_p + i * a->mask_q]);
     at += i * q;
 #define PICK(T) ((T *)to)[i] = good ? ((const T *)from)[at] : 0
     FL_BY_SIZE(size, PICK)
@@ -65,7 +66,7 @@ void FL_CPU(nest_gather)(const fl_nest_along *a, int64_t pn, int64_t qn,
                          fl_dtype type, char *to, fl_dtype dtype,
                          const char *from, int64_t p, int64_t q, char *spare) {
   size_t size = fl_dtype_size(dtype), wide = fl_dtype_size(type);
-  bool by_row = is_by_row(a);
+  bool by_row = !a->mask && is_by_row(a);
   for (int64_t i = 0; i < pn; i++, to += (size_t)qn * wide) {
     const char *row = from + i * p * (int64_t)size;
     int64_t at;

@@ -22,6 +22,9 @@ typedef struct fl_nest_along {
   int64_t coef[FL_NEST_ALONG];
   const int64_t *value[FL_NEST_ALONG];
   int64_t step_p[FL_NEST_ALONG], step_q[FL_NEST_ALONG];
+  /* NULL, or where memory is read at all; elsewhere are zeros */
+  const uint8_t *mask;
+  int64_t mask_p, mask_q;
   fl_nest_fault *fault;
 } fl_nest_along;
 
