@@ -1,7 +1,7 @@
 -- That compiled programs compute what programs compute. limit: 120 min
 -- 20,000 random programs on cpu and sim:0, exact and not, of operators alone and with what Lua and
--- autograd do beside them, and 10,000 on two streams; 10,000 pure functions on both; then specs as
--- one compiled program.
+-- autograd do beside them, and 10,000 on two streams; 10,000 pure functions on both; typed programs
+-- and networks that are trained; then specs as one compiled program.
 package.path = "./?.lua;" .. package.path
 local tree = require "spec.support.tree"
 
@@ -55,6 +55,35 @@ for _, device in ipairs {"cpu", "sim:0"} do
     print(require "spec.support.pure_programs".check(%q, 1, 10000))' 2>&1]])
     :format(tree.build, device))
   figure(out:match "^%d+\n$", "10000 pure functions on %s: %s", device, out)
+end
+
+-- Programs of any dtypes and shapes, and networks that are trained: a check of a seed each.
+local function seeds(what, count, check)
+  local bad = 0
+  for first = 1, count, CHUNK do
+    local out = tree.output(([[%s/flare -e 'package.path = "./?.lua;" .. package.path
+      local bad = 0
+      for seed = %d, %d do
+        local ok, why = pcall(%s)
+        if not ok then bad = bad + 1 print(seed, why) end
+      end
+      print("bad " .. bad)' 2>&1]]):format(tree.build, first, first + CHUNK - 1, check))
+    local n = out:match "bad (%d+)\n$"
+    if n ~= "0" then print(out:sub(-4000)) end
+    bad = bad + (tonumber(n) or CHUNK)
+  end
+  figure(bad == 0, "%s: %d of %d differ", what, bad, count)
+end
+
+for _, device in ipairs {"cpu", "sim:0"} do
+  for _, how in ipairs {"nil", '"first"', '"again"'} do
+    seeds("typed programs on " .. device .. ", " .. how, 4000,
+      ([[require "spec.support.typed_programs".check, seed, "%s", %s]]):format(device, how))
+  end
+  for _, exact in ipairs {true, false} do
+    seeds("networks on " .. device .. (exact and ", exact" or ""), 2000,
+      ([[require "spec.support.training_programs".check, seed, "%s", %s]]):format(device, exact))
+  end
 end
 
 for _, mode in ipairs {"all,exact"} do
