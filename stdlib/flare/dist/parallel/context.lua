@@ -47,24 +47,24 @@ local function merge(y, lse, y2, lse2)
   return part(y, lse) + part(y2, lse2), both
 end
 
--- Calls f(rank, tensors, sums) with the tensors of each rank, the own first, then those of the rank
--- before and so on. The tensors go on while f computes; `sums`, which f adds to and returns, go on
--- behind them, and are home at the end.
+-- Calls f(rank, tensors, sums) with the tensors of each rank, the own first, then those of the
+-- rank before and so on. `sums`, which f adds to and returns, go on with them, and are home at the
+-- end. Nothing is sent while f runs: its first call loads kernels, for which a GPU waits for all
+-- that runs, and if all ranks have sent and none has received, those sends do not end.
 local function around(ring, tensors, sums, f)
   local n, r = ring.group.size, ring.group.rank
   for step = 0, n - 1 do
-    local last = step == n - 1
-    for _, x in ipairs(last and {} or tensors) do ring:pass(x) end
     sums = f((r - step) % n, tensors, sums) or {}
-    for _, x in ipairs(n > 1 and sums or {}) do ring:pass(x) end
-    local function taken(list)
+    local on = table.move(sums, 1, #sums, 1, {})
+    if step < n - 1 then table.move(tensors, 1, #tensors, #on + 1, on) end
+    if n > 1 then
       local came = {}
-      for k, x in ipairs(list) do came[k] = ring:take(x.device) end
-      return came
+      for _, x in ipairs(on) do ring:pass(x) end
+      for k, x in ipairs(on) do came[k] = ring:take(x.device) end
+      ring.wires:finish()
+      sums = table.move(came, 1, #sums, 1, {})
+      if step < n - 1 then tensors = table.move(came, #sums + 1, #came, 1, {}) end
     end
-    if not last then tensors = taken(tensors) end
-    if n > 1 then sums = taken(sums) end
-    ring.wires:finish()
   end
   return sums
 end
