@@ -104,11 +104,35 @@ end]])
       for _, source in ipairs(text) do
         local _, at = source:find("%f[%w_]" .. name .. "%(const __grid_constant__ [%w_]+ a%) {\n")
         local body = at and source:sub(at):match "^.-\n}\n"
-        local begins = body and (body:find "fl_begin%(" or body:find "skinny_begin<")
+        local begins = body and (body:find "fl_begin%(" or body:find "skinny_begin<"
+          or body:find "fl_await%(")
         waits = waits or begins ~= nil
       end
       assert(waits, name .. " does not call fl_begin")
     end
     assert.is_true(seen.tensor and seen.rows)
+  end)
+
+  -- How many products of a compiled function's graph begin early.
+  local function early(body)
+    local names = place .. "/early"
+    io.open(names, "w"):close()
+    local said, status = fakes.run(place, "FLARE_CACHE=off FAKE_EARLY=" .. names, ([[
+local flare = require "flare"
+local F = flare.nn.functional
+local function zeros(...) return flare.zeros({...}, {dtype = "bf16", device = "cuda"}) end
+local x, w, b, step = zeros(1, 768), zeros(768, 768), zeros(768), zeros(768, 768)
+local f = flare.compile(function() %s end, {wait = true})
+for _ = 1, 30 do f() end]]):format(body))
+    assert.equal("", said)
+    assert.equal(0, status)
+    return select(2, tree.read(names):gsub("tensor<", ""))
+  end
+
+  it("are products of a graph whose weights it leaves as they are", function()
+    assert.equal(2, early "return F.linear(F.tanh(F.linear(x, w, b)) + 1, w, b)")
+    assert.equal(0, early "local y = F.linear(x, w, b) w:add_(step) return F.linear(y, w, b)")
+    assert.equal(0, early "local y = F.linear(x, w, b) b:add_(step[1]) return F.linear(y, w, b)")
+    assert.equal(1, early "return F.linear(F.linear(x, w), w + step)")
   end)
 end)

@@ -69,6 +69,9 @@ typedef struct flc_chip {
   int64_t l2;       /* bytes */
   int shared;       /* bytes of shared memory a block may ask for */
 } flc_chip;
+/* Whether a kernel may read this operand before the kernels in front of it have
+ * ended: it is captured, and no launch of its graph writes there. */
+bool flc_lasting(const fl_launch *l, const void *data);
 const flc_chip *flc_chip_of(const fl_launch *l);
 /* Of a probe: launches will ask for the kernel, which threads compile and load
  * meanwhile; `prepare` of the backend says whether it is there. */

@@ -29,6 +29,14 @@ size_t fli_graph_bytes(const fl_graph *g);
  * kernels that the backend still compares with others: a graph would keep them.
  * Backends with such kernels have one named "settled", whose probe it is. */
 bool fli_settled(fl_runtime *rt, fl_device d, fl_stream *s, uint64_t since);
+/* The launches that a capture of the stream, or a change of its graph, gets
+ * from now on leave these `n` ranges of memory as they are, so kernels may read
+ * there before the launches in front of them have ended. The ranges stay the
+ * caller's until the next call, of which n is 0 behind the last launch.
+ * Backends that make use of it have a kernel named "lasting", whose probe it
+ * is. */
+void fli_lasting(fl_runtime *rt, fl_device d, fl_stream *s,
+                 const fl_view *ranges, int n);
 /* Memory of the device is short: closes its graphs of plans. */
 void fli_graphs_spare(fl_runtime *rt, fl_device d);
 

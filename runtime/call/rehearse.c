@@ -74,6 +74,17 @@ bool fli_settled(fl_runtime *rt, fl_device d, fl_stream *s, uint64_t since) {
   return !k || b->prepare(b, k, &l, &ready) || ready;
 }
 
+void fli_lasting(fl_runtime *rt, fl_device d, fl_stream *s,
+                 const fl_view *ranges, int n) {
+  fl_backend *b = fli_backend(rt, d);
+  fl_kernel k = b->prepare ? b->kernel(b, "lasting") : NULL;
+  fl_launch l = {
+      .op = "lasting", .device = d & 255, .stream = s, .in = ranges, .n_in = n};
+  bool ready;
+  if (k)
+    b->prepare(b, k, &l, &ready);
+}
+
 /* Backends that compare kernels choose for good, at once, or go on. */
 static void rehearse_settle(fl_runtime *rt, bool on) {
   for (int k = 0; k < FLI_MAX_BACKENDS; k++) {

@@ -54,6 +54,7 @@ struct fli_replay {
   uint32_t n_uses, n_steps;
   replay_use *uses;
   uint8_t *changed; /* of each step */
+  uint8_t *lasting; /* of each slot: no step writes there */
   replay_graph *graphs[GRAPHS];
   uint64_t sights[SIGHTS];
   int n_sights;
@@ -112,6 +113,26 @@ static bool replay_pays(const fli_window *w, const fli_plan *p) {
   return inner <= MEMORY && bytes / p->n_steps <= LONG;
 }
 
+/* What the steps leave as it is. Of a launch that writes some of its inputs,
+ * all count as written. */
+static void replay_lasts(const fli_window *w, const fli_plan *p,
+                         uint8_t *lasting) {
+  uint32_t arg;
+  for (uint32_t k = 0; k < fli_plan_slots(p); k++)
+    lasting[k] = !p->made[k];
+  for (uint32_t i = 0; i < p->n_steps; i++) {
+    const fli_step *x = &p->steps[i];
+    const fli_entry *e = &w->entries[x->entry];
+    bool all = x->list || (!x->op && e->writes);
+    int n = operands_of(w, x);
+    for (int k = all ? 0 : x->op ? x->n_in : e->n_in; k < n; k++) {
+      int slot = operand_of(w, p, x, k, &arg);
+      if (slot >= 0)
+        lasting[slot] = 0;
+    }
+  }
+}
+
 static struct fli_replay *replay_new(const fli_window *w, const fli_plan *p) {
   uint32_t n = 0, arg;
   for (uint32_t i = 0; i < p->n_steps; i++)
@@ -122,7 +143,8 @@ static struct fli_replay *replay_new(const fli_window *w, const fli_plan *p) {
   *r = (struct fli_replay){.rt = w->rt, .n_steps = p->n_steps};
   r->uses = fli_malloc(w->rt, n * sizeof *r->uses);
   r->changed = fli_malloc(w->rt, p->n_steps);
-  if (!r->uses || !r->changed) {
+  r->lasting = fli_malloc(w->rt, fli_plan_slots(p));
+  if (!r->uses || !r->changed || !r->lasting) {
     fli_replay_free(r);
     return NULL;
   }
@@ -132,6 +154,7 @@ static struct fli_replay *replay_new(const fli_window *w, const fli_plan *p) {
       if (slot == FLI_ARG_NUMBER || (slot >= 0 && !is_inner(p, slot)))
         r->uses[r->n_uses++] = (replay_use){i, slot < 0 ? -1 : slot, arg};
     }
+  replay_lasts(w, p, r->lasting);
   return r;
 }
 
@@ -178,6 +201,7 @@ void fli_replay_free(struct fli_replay *r) {
     replay_drop(r, 0);
   fli_mfree(r->uses);
   fli_mfree(r->changed);
+  fli_mfree(r->lasting);
   fli_mfree(r);
 }
 
@@ -193,6 +217,26 @@ int fli_replay_graphs(const struct fli_replay *r, size_t *bytes) {
 }
 
 /* --- capturing --- */
+
+/* Tells the backend what the steps leave as it is; for replay_told. */
+static fl_view *replay_tells(const fli_window *w, const fli_plan *p,
+                             const struct fli_replay *r) {
+  uint32_t n_slots = fli_plan_slots(p);
+  int n = 0;
+  fl_view *ranges = fli_malloc(w->rt, n_slots * sizeof *ranges);
+  for (uint32_t k = 0; k < n_slots && ranges; k++)
+    if (r->lasting[k]) {
+      ranges[n].data = w->slots[k].s->data;
+      ranges[n++].shape[0] = (int64_t)w->slots[k].s->bytes;
+    }
+  fli_lasting(w->rt, w->device, w->stream, ranges, n);
+  return ranges;
+}
+
+static void replay_told(const fli_window *w, fl_view *ranges) {
+  fli_lasting(w->rt, w->device, w->stream, NULL, 0);
+  fli_mfree(ranges);
+}
 
 /* What step i has needed, beside `before` bytes that were live. */
 static void capture_count(const fli_window *w, replay_graph *g, uint32_t i,
@@ -262,8 +306,10 @@ static replay_graph *replay_capture(fli_window *w, const fli_plan *p,
   replay_graph *g = graph_new(w, r, fli_plan_slots(p));
   if (!g)
     return NULL;
+  fl_view *lasting = replay_tells(w, p, r);
   for (uint32_t i = 0; i < p->n_steps && s == FL_OK; i++)
     s = capture_step(w, p, i, g, before);
+  replay_told(w, lasting);
   for (uint32_t k = 0; k < fli_plan_slots(p); k++)
     if (is_inner(p, (int)k) && !w->slots[k].s->pending)
       fli_storage_empty(w->rt, w->slots[k].s);
@@ -349,6 +395,7 @@ static fl_status graph_change(fli_window *w, const fli_plan *p,
   fl_backend *b = fli_backend(w->rt, w->device);
   fl_graph_exec *exec = fli_graph_exec(g->graph);
   fl_status s = b->exec_update(b, exec, true), ended;
+  fl_view *lasting = replay_tells(w, p, r);
   for (uint32_t i = 0; i < r->n_steps && s == FL_OK; i++) {
     fli_again again;
     if (!r->changed[i])
@@ -361,6 +408,7 @@ static fl_status graph_change(fli_window *w, const fli_plan *p,
     step_borrows(w, p, &p->steps[i], NULL);
     w->again = NULL;
   }
+  replay_told(w, lasting);
   ended = b->exec_update(b, exec, false);
   for (uint32_t k = 0; k < r->n_uses; k++)
     if (r->uses[k].slot < 0)

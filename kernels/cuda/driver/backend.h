@@ -45,8 +45,10 @@ struct fl_stream {
   uint64_t last, done;    /* launches: the last one, the last that is known to
                              have run */
   uint64_t unsettled;     /* the last launch that is still being autotuned */
-  bool unready;           /* a kernel that `prepare` asks for is not there */
-  bool left;              /* a wait was interrupted: what runs may never end */
+  const fl_view *lasting; /* memory that what is captured does not write */
+  int n_lasting;
+  bool unready; /* a kernel that `prepare` asks for is not there */
+  bool left;    /* a wait was interrupted: what runs may never end */
   fl_stream *next;
 };
 

@@ -6,7 +6,7 @@
 
 /* Kernels beyond those of FL_OP and formulas: fused rows that have one here
  * (the others run their expression), then operators of run time and of users'
- * source, and a question (launch.c). */
+ * source, and two questions (launch.c, graph.c). */
 #define MORE(F)                                                                \
   F(resample)                                                                  \
   F(resample_backward)                                                         \
@@ -22,6 +22,7 @@
   F(epilogue)                                                                  \
   F(tile)                                                                      \
   F(settled)                                                                   \
+  F(lasting)                                                                   \
   F(raw)                                                                       \
   F(native)
 

@@ -141,6 +141,23 @@ const flc_name *flc_capture_find(const fl_stream *s, uint64_t seq) {
   return NULL;
 }
 
+/* A probe of it, by `prepare`: keeps the ranges. */
+FLC_KERNEL(lasting) {
+  l->stream->lasting = l->in;
+  l->stream->n_lasting = l->n_in;
+  return FL_OK;
+}
+
+bool flc_lasting(const fl_launch *l, const void *data) {
+  const fl_stream *s = l->stream;
+  for (int k = 0; k < s->n_lasting; k++) {
+    size_t at = (size_t)((const char *)data - (char *)s->lasting[k].data);
+    if (at < (size_t)s->lasting[k].shape[0])
+      return true;
+  }
+  return false;
+}
+
 /* --- changing --- */
 
 static exec_launch *launch_of(const fl_graph_exec *e, uint64_t seq) {

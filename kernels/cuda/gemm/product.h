@@ -97,8 +97,8 @@ fl_status flc_product_run_skinny(const fl_launch *l, const flc_product *p);
  * gets its last number, and the text of what is behind the product. False: that
  * cannot be part of the kernel. */
 struct skinny_args;
-bool flc_skinny_args(const flc_product *p, struct skinny_args *a,
-                     flc_spec *spec);
+bool flc_skinny_args(const fl_launch *l, const flc_product *p,
+                     struct skinny_args *a, flc_spec *spec);
 /* Warps that share k, `chunk` elements at a time: many if there are few blocks,
  * at most `most`, and as many as have the same number of chunks. */
 typedef struct skinny_cut {

@@ -114,8 +114,10 @@ static fl_status run_few(const fl_launch *l, const flc_product *p,
                 .early = p->n * p->k / each * 16 >= SKINNY_EARLY};
   a->parts = (int)(p->k / a->groups / each);
   a->by_group = flc_divisor_of(a->parts);
-  if (flc_skinny_args(p, &a->s, &spec))
+  if (flc_skinny_args(l, p, &a->s, &spec)) {
+    a->s.lasting = 0;
     return FLC_RUN(l, spec, g, *a);
+  }
   flc_product first = *p;
   size_t bytes = (size_t)(p->m * p->n) * fl_dtype_size(p->dtype);
   if (l->probe)

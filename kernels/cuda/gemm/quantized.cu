@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(QUANTIZED_WARPS * 32, R * HALVES > 1 ? 2 : 3)
   float2 *table = (float2 *)shared;
   const int scales = (LINES * a.groups * (int)sizeof(float2) + 1023) & ~1023;
   const uint32_t ring = fl_shared(shared) + scales + warp * (STAGES * BYTES);
-  skinny_begin<LINES>(g, g.b, first, end * 2, end * 2);
+  skinny_begin<LINES, true>(a.s, g.b, first, end * 2, end * 2, 0);
   const float bias = skinny_bias<D, LINES, float>(g, first);
   int64_t ahead = warp * 64;
 #pragma unroll

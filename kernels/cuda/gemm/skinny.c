@@ -123,11 +123,13 @@ static skinny_way skinny_plain(const fl_launch *l, const flc_product *p) {
                       skinny_grid(p, r, c.warps, 4 * r * 512, false)};
 }
 
-bool flc_skinny_args(const flc_product *p, skinny_args *a, flc_spec *spec) {
+bool flc_skinny_args(const fl_launch *l, const flc_product *p, skinny_args *a,
+                     flc_spec *spec) {
   fl_epilogue e;
   int *result = &spec->t[spec->n++];
   memset(&a->e, 0, sizeof a->e);
   *result = -1;
+  a->lasting = flc_lasting(l, p->b) && (!p->bias || flc_lasting(l, p->bias));
   flc_product_fill(p, &a->g);
   if (!p->behind)
     return true;
@@ -142,8 +144,10 @@ fl_status flc_product_run_skinny(const fl_launch *l, const flc_product *from) {
   bool low = fl_dtype_is_low(p.dtype);
   skinny_way w = low ? skinny_tensor(l, &p) : skinny_plain(l, &p);
   skinny_args a;
-  return flc_skinny_args(&p, &a, &w.spec) ? FLC_RUN(l, w.spec, w.grid, a)
-                                          : flc_product_first(l, from);
+  if (!flc_skinny_args(l, &p, &a, &w.spec))
+    return flc_product_first(l, from);
+  w.grid.early = w.grid.early || a.lasting;
+  return FLC_RUN(l, w.spec, w.grid, a);
 }
 
 void flc_visit_skinny(flc_visitor *v) {

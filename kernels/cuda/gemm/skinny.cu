@@ -21,15 +21,20 @@ __global__ void __launch_bounds__(SKINNY_WARPS * 32)
   const uint16_t *x = (const uint16_t *)g.a + am,
                  *w = (const uint16_t *)g.b + bm + first * g.bn;
   const uint32_t ring = fl_shared(shared) + warp * (STAGES * LINES * 128);
-  skinny_begin<R * 8>(g, (const uint16_t *)g.b + bm, first, g.bn * 2, g.k * 2);
+  skinny_begin<R * 8, false>(a, (const uint16_t *)g.b + bm, first, g.bn * 2,
+                             g.k * 2, step * ((STAGES - 1) * 2));
   const float bias = skinny_bias<D, R * 8, float>(g, first);
   float c[R][4] = {};
   int64_t ahead = warp * STEP;
 #pragma unroll
+  for (int s = 0; s < STAGES - 1; s++)
+    skinny_copy<R * 8>(ring + s * (LINES * 128), w, g.bn, g.n - first,
+                       ahead + s * step, g.k);
+  skinny_await<false>(a);
+#pragma unroll
   for (int s = 0; s < STAGES - 1; s++, ahead += step) {
-    const uint32_t to = ring + s * (LINES * 128);
-    skinny_copy<R * 8>(to, w, g.bn, g.n - first, ahead, g.k);
-    skinny_copy<HALVES * 8>(to + R * 8 * 128, x, g.am, g.m, ahead, g.k);
+    skinny_copy<HALVES * 8>(ring + (s * LINES + R * 8) * 128, x, g.am, g.m,
+                            ahead, g.k);
     fl_copy_commit();
   }
   int stage = 0, next = STAGES - 1;
@@ -85,7 +90,8 @@ __global__ void __launch_bounds__(SKINNY_WARPS * 32)
   matrices_of(g, blockIdx.y, &am, &bm);
   const S *x = (const S *)g.a + am, *w = (const S *)g.b + bm;
   vec *ring = (vec *)shared + threadIdx.x;
-  skinny_begin<R>(g, w, first, g.bn * sizeof(S), g.k * sizeof(S));
+  skinny_begin<R, true>(a, w, first, g.bn * sizeof(S), g.k * sizeof(S),
+                        step * ((STAGES - 1) * sizeof(S)));
   const S bias = skinny_bias<D, R, S>(g, first);
   int64_t col[R];
 #pragma unroll
@@ -102,6 +108,7 @@ __global__ void __launch_bounds__(SKINNY_WARPS * 32)
                   w + col[r] + ahead, true);
     fl_copy_commit();
   }
+  skinny_await<true>(a);
   int stage = 0;
   for (int64_t k = threadIdx.x * V; k < g.k; k += step, ahead += step) {
     const int next = (stage + STAGES - 1) % STAGES;

@@ -10,17 +10,32 @@
 #include "../expr.cuh"
 #include "skinny.h"
 
-/* Asks for columns of B, `apart` bytes from each other, from `first` on, while the
- * kernel before this one ends. */
-template <int COLS>
-void skinny_begin(const gemm_args &g, const void *b, int64_t first,
-                  int64_t apart, int64_t bytes) {
-  fl_let_next();
-  int64_t col = first + threadIdx.x;
-  if (threadIdx.x < COLS && col < g.n)
-    fl_prefetch((const char *)b + col * apart,
-                bytes < SKINNY_AHEAD ? bytes : SKINNY_AHEAD);
+/* While the kernel before this one ends: asks for columns of B, `apart` bytes from
+ * each other, from `first` on. If B lasts (skinny_args), a block then copies the
+ * first `copied` bytes of its columns before skinny_await; otherwise it waits
+ * here. SOON: the next kernel may begin before that, else when this one goes on,
+ * since what it copies would take this one's share of memory. */
+template <int COLS, bool SOON>
+void skinny_begin(const skinny_args &a, const void *b, int64_t first,
+                  int64_t apart, int64_t bytes, int64_t copied) {
+  const int64_t col = first + threadIdx.x;
+  if (SOON || !a.lasting)
+    fl_let_next();
+  if (!a.lasting)
+    copied = 0;
+  if (bytes > SKINNY_AHEAD)
+    bytes = SKINNY_AHEAD;
+  if (threadIdx.x < COLS && col < a.g.n && copied < bytes)
+    fl_prefetch((const char *)b + col * apart + copied, bytes - copied);
+  if (!a.lasting)
+    fl_await();
+}
+template <bool SOON> void skinny_await(const skinny_args &a) {
+  if (!a.lasting)
+    return;
   fl_await();
+  if (!SOON)
+    fl_let_next();
 }
 
 /* --- finished elements --- */

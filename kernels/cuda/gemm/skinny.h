@@ -15,6 +15,8 @@
 typedef struct skinny_args {
   gemm_args g;
   expr_args e; /* of the expression behind the product */
+  int lasting; /* no launch of the graph writes B or the bias: they may be read
+                  before the kernels in front have ended (flc_lasting) */
 } skinny_args;
 
 #endif
