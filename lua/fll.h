@@ -422,6 +422,7 @@ void fll_monitor_core(lua_State *L);
 bool fll_tostream(lua_State *L, int i, const char *where, fl_device *d,
                   int *number);                /* false: nil or nothing */
 void fll_pin(lua_State *L, fl_lua *st, int i); /* pushes a pinned copy */
+void fll_evict_core(lua_State *L);
 void fll_vmap_core(lua_State *L);
 /* dlpack.c */
 void fll_dlpack_core(lua_State *L);

@@ -59,6 +59,10 @@ typedef struct fl_memory_stats {
 FL_API void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s);
 /* The peaks start again from what is live and reserved now. */
 FL_API void fl_memory_reset_peak(fl_runtime *rt, fl_device d);
+/* What the device's driver says: bytes that are free, and all. EUNSUPPORTED: it
+ * says nothing. */
+FL_API fl_status fl_memory_driver(fl_runtime *rt, fl_device d, size_t *free,
+                                  size_t *total);
 /* Limits the bytes reserved on a device; 0: no limit. On the CPU the limit is
  * that of the runtime's budget. Memory in use stays where it is. */
 FL_API void fl_memory_limit(fl_runtime *rt, fl_device d, size_t bytes);

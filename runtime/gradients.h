@@ -33,6 +33,15 @@ FL_API fl_site fl_tensor_node_site(fl_tensor *t);
  * for a closed tensor. */
 FL_API const char *fl_tape_text(fl_tensor *t, int most);
 
+/* What the tape has recorded so far, for fl_tape_saved. */
+FL_API uint64_t fl_tape_now(fl_runtime *rt);
+/* Calls `each` with the memory, as of fl_tensor_memory, of values that nodes
+ * behind t have saved and that were made after `since`, but for t itself and
+ * memory of less than `least` bytes. A failure of `each` ends it. */
+typedef fl_status (*fl_saved_fn)(void *context, fl_tensor *bytes);
+FL_API fl_status fl_tape_saved(fl_tensor *t, uint64_t since, size_t least,
+                               fl_saved_fn each, void *context);
+
 /* --- gradients --- */
 
 /* The gradient, borrowed until the next call that may change it; NULL: there is

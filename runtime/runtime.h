@@ -40,6 +40,7 @@ typedef struct fl_storage {
   bool host_only;        /* counted in rt->host_only */
   bool read_only;        /* nothing is written in place */
   bool pending;          /* no memory yet: its launch waits (window.c) */
+  bool away;             /* pending as its memory was evicted (evict.c) */
   bool exposed;          /* code outside flare has the address */
   uint32_t window, slot; /* the window that has it, and as what */
 } fl_storage;

@@ -124,6 +124,25 @@ FL_API void fl_copy_site(fl_runtime *rt, fl_site site);
  * beyond it, move along. ESHAPE, EAUTOGRAD. */
 FL_API fl_status fl_tensor_place(fl_tensor *t, fl_tensor *flat, int64_t from);
 
+/* --- memory that is elsewhere for a while --- */
+
+/* New reference: all of the memory that t lies in, as a tensor of bytes. EARG:
+ * the memory is not of the allocator. */
+FL_API fl_status fl_tensor_memory(fl_tensor *t, fl_tensor **bytes);
+/* Copies between `bytes`, as above, and `host`, as many bytes in pinned memory,
+ * on the stream in use, without waiting. No version changes: the values are
+ * those that were there. `host` NULL: nothing is copied. */
+FL_API fl_status fl_tensor_store(fl_tensor *bytes, fl_tensor *host);
+FL_API fl_status fl_tensor_fetch(fl_tensor *bytes, fl_tensor *host);
+/* The stream in use comes after all that other streams did with the memory, so
+ * it can have it again at once when it is free. */
+FL_API fl_status fl_tensor_passed(fl_tensor *bytes);
+/* Gives the memory to the allocator. Tensors in it, and what the tape saved of
+ * them, stay; a call that uses one fails until fl_tensor_refill has given it
+ * memory again. The stream in use comes after all that used the memory. */
+FL_API fl_status fl_tensor_evict(fl_tensor *bytes);
+FL_API fl_status fl_tensor_refill(fl_tensor *bytes, fl_site site);
+
 #ifdef __cplusplus
 }
 #endif

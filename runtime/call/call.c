@@ -52,7 +52,7 @@ static fl_status check_tensor(work *w, int k, fl_tensor *t) {
                                   w->op->info.name, k + 1);
   fl_device d = stands ? fl_tensor_device(t) : t->storage->device;
   if (!FLI_LIKELY(stands || !t->storage->pending) &&
-      (!w->rt->window || w->rt->window->flushing))
+      (!w->rt->window || w->rt->window->flushing || t->storage->away))
     FLI_TRY(fli_settle(t)); /* says that it has no values */
   if (!w->device_known) {
     w->device = d;

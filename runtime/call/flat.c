@@ -8,7 +8,7 @@
 #include <string.h>
 
 static inline bool flat_usable(const fl_runtime *rt, const fl_tensor *t) {
-  return t && t->rt == rt && t->storage &&
+  return t && t->rt == rt && t->storage && !t->storage->away &&
          (t->meta.dtype == FL_F32 || t->meta.dtype == FL_F64);
 }
 

@@ -184,16 +184,20 @@ static inline void block_give(fli_heap *h, fli_block *b) {
   }
 }
 
+void fli_block_passed(fl_runtime *rt, fli_block *b) {
+  if (b->users & FLI_TRAILED)
+    fli_trail_drop(rt, b);
+  fli_promise_drop(b->promise);
+  b->promise = NULL;
+  b->users = 0;
+}
+
 /* Other streams have used it: it is reused when they have reached this point.
  */
 static void block_wait(fli_heap *h, fli_block *b) {
   uint32_t users = b->users & ~(FLI_TRAILED | FLI_PROMISED);
   fli_memory *m = h->all;
-  if (b->users & FLI_TRAILED)
-    fli_trail_drop(h->rt, b);
-  fli_promise_drop(b->promise);
-  b->promise = NULL;
-  b->users = 0;
+  fli_block_passed(h->rt, b);
   int n = __builtin_popcount(users);
   fli_waiting *w = n ? malloc(sizeof *w + (size_t)n * sizeof *w->events) : NULL;
   if (!w) {

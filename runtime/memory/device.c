@@ -156,6 +156,19 @@ fl_backend *fl_device_backend(fl_runtime *rt, fl_device d) {
   return d >= 0 && d >> 8 < rt->n_backends ? fli_backend(rt, d) : NULL;
 }
 
+fl_status fl_memory_driver(fl_runtime *rt, fl_device d, size_t *free_bytes,
+                           size_t *total) {
+  FLI_NEED(rt, "rt");
+  FLI_NEED(free_bytes, "free");
+  FLI_NEED(total, "total");
+  FLI_TRY(fli_check_device(rt, d));
+  fl_backend *b = fli_backend(rt, d);
+  return b->memory_info ? b->memory_info(b, d & 255, free_bytes, total)
+                        : fli_fail(FL_EUNSUPPORTED,
+                                   "%s: its driver says nothing about memory",
+                                   fl_device_name(rt, d));
+}
+
 static fl_backend *backend_named(fl_runtime *rt, const char *name) {
   for (int k = 0; k < rt->n_backends; k++)
     if (strcmp(rt->backends[k]->name, name) == 0)

@@ -26,6 +26,8 @@ size_t fli_memory_peak(fl_runtime *rt, fl_device d, size_t peak);
 /* A stream uses the block; `flags` may be FLI_TRAILED. Gives back the promise
  * of its contents, or NULL. */
 fl_mark *fli_block_used(fli_block *b, int stream, uint32_t flags);
+/* Other streams are done with the block: its own comes after them. */
+void fli_block_passed(fl_runtime *rt, fli_block *b);
 /* Holds m, instead of the promise before. */
 void fli_block_promise(fli_block *b, fl_mark *m);
 /* Host memory for headers and tables; NULL with a message. */

@@ -32,7 +32,7 @@ static void storage_init(fl_runtime *rt, fl_storage *s, size_t bytes,
   s->done = NULL;
   s->version = s->write_site = 0;
   s->loan = NULL;
-  s->host_only = s->read_only = s->pending = s->exposed = false;
+  s->host_only = s->read_only = s->pending = s->exposed = s->away = false;
   s->window = s->slot = 0;
 }
 
@@ -92,6 +92,10 @@ void fli_storage_empty(fl_runtime *rt, fl_storage *s) {
 fl_status fli_settle_storage(fl_runtime *rt, const fl_storage *s) {
   if (rt->window && s->window == rt->epochs)
     FLI_TRY(rt->up->flush(rt));
+  if (s->away)
+    return fli_fail(FL_ECLOSED,
+                    "the tensor's memory is evicted: a plan keeps its values "
+                    "elsewhere until it needs them");
   return s->pending
              ? fli_fail(FL_ECLOSED,
                         "the tensor has no values: its computation has failed "
@@ -606,4 +610,24 @@ void *fl_tensor_borrow(fl_tensor *t) {
       (t->rt->watch && fli_streams_touch(t, false, "a copy", 0)))
     return NULL;
   return fli_tensor_ptr(t);
+}
+
+fl_status fl_tensor_memory(fl_tensor *t, fl_tensor **out) {
+  FLI_NEED(t, "t");
+  FLI_NEED(out, "bytes");
+  if (!t->rt || !t->storage)
+    return fli_fail(FL_ECLOSED, "tensor is closed or has no memory");
+  fl_storage *s = t->storage;
+  FLI_TRY(fli_check_owner(t->rt));
+  if (!s->away)
+    FLI_TRY(fli_settle(t));
+  if ((!s->block && !s->away) || s->exposed || s->loan)
+    return fli_fail(FL_EARG, "the memory of the tensor is not the allocator's "
+                             "alone");
+  fl_meta m = {.dtype = FL_U8, .ndim = 1, .shape = {(int64_t)s->bytes}};
+  FLI_TRY(fli_tensor_header(t->rt, out));
+  fli_tensor_set_shape(*out, &m);
+  fli_storage_retain(s);
+  fli_tensor_attach(*out, s);
+  return FL_OK;
 }
