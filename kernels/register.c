@@ -11,13 +11,13 @@ fl_status fl_fpga_open(const fl_backend_options *o, fl_backend *cpu,
                        fl_backend **b);
 fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
                        fl_backend **b);
+fl_status fl_dry_open(const fl_backend_options *o, fl_backend *cpu,
+                      fl_backend **b);
 
 const fl_builtin_backend *fl_builtin_backends(int *n) {
   static const fl_builtin_backend all[] = {
-      {"cpu", fl_cpu_open},
-      {"sim", fl_sim_open},
-      {"fpga", fl_fpga_open},
-      {"cuda", fl_cuda_open},
+      {"cpu", fl_cpu_open},   {"sim", fl_sim_open}, {"fpga", fl_fpga_open},
+      {"cuda", fl_cuda_open}, {"dry", fl_dry_open}, /* opened by flare.plan */
   };
   *n = (int)(sizeof all / sizeof *all);
   return all;
