@@ -47,8 +47,14 @@ local origins = setmetatable({}, {__mode = "k"}) -- compiled function -> what it
 -- theirs, only its launches and the steps of optimizers; false by default.
 -- `wait`: a plan is used from the first time on, and that call waits for its kernels; false by
 -- default: while threads compile them, on a GPU, calls run without the plan
+-- `device`, `host`: bytes; then f describes a training step as a table, and the result is what
+-- `flare.plan` makes of it; an error says why there is none.
 -- @return the compiled function; a table that can be called for a module
 function M.compile(f, opts)
+  if type(opts) == "table" and (opts.device or opts.host) then
+    local plan = require("flare.plan").plan(f, opts)
+    return plan.fits and plan or fail("compile: %s", tostring(plan))
+  end
   options.callable("compile", f)
   local o = options.check("compile", opts, {exact = false, graphs = true, chunk = options.none,
     memory = options.none, wait = false, pure = false})

@@ -31,6 +31,7 @@ for file, names in next, {
   describe = "describe",
   einsum = "einsum tensordot",
   explain = "explain",
+  plan = "plan",
   print = "printing",
   rearrange = "rearrange",
   stacks = [[atleast_1d atleast_2d atleast_3d block_diag broadcast_tensors column_stack dstack

@@ -1,0 +1,231 @@
+-- flare.plan: training steps under caps of memory on a device that is not there. What it says fits
+-- is run under the cap; losses and parameters are those of plain training, bit for bit.
+local flare = require "flare"
+local expect = require "spec.support.expect"
+local nn, core = flare.nn, flare.core
+local device = "sim:0"
+
+local function fails(f, text) expect.fails(text, f) end
+
+local Residual = flare.class("Residual", nn.Module)
+function Residual:init(width, inner)
+  self.norm, self.up = nn.LayerNorm(width), nn.Linear(width, inner)
+  self.drop, self.down = nn.Dropout(0.1), nn.Linear(inner, width)
+end
+function Residual:forward(x) return x + self.down(self.drop(self.up(self.norm(x)):gelu())) end
+
+local Net = flare.class("Net", nn.Module)
+function Net:init(o)
+  self.first, self.blocks = nn.Linear(o.width, o.width), nn.ModuleList {}
+  for _ = 1, o.blocks do self.blocks:append(Residual(o.width, o.inner)) end
+  self.last = nn.Linear(o.width, 16)
+end
+function Net:forward(x)
+  x = self.first(x)
+  for _, block in ipairs(self.blocks) do x = block(x) end
+  return self.last(x)
+end
+
+local function loss(model, x, y) return nn.functional.mse_loss(model(x), y) end
+
+local shape = {width = 256, inner = 1024, blocks = 6, batch = 512}
+
+local function step_of(o)
+  flare.manual_seed(7)
+  local model = Net(o)
+  return {model = model, loss = loss,
+    inputs = {flare.randn(o.batch, o.width), flare.randn(o.batch, 16)},
+    optimizer = function(params) return flare.optim.AdamW(params, {lr = 1e-2}) end}
+end
+
+-- Losses and parameters after plain training, in rounds.
+local function plain(o, rounds, steps)
+  local step = step_of(o)
+  local model = step.model:to(device)
+  local optimizer = step.optimizer(model:parameters())
+  local x, y = step.inputs[1]:to(device), step.inputs[2]:to(device)
+  local losses = {}
+  flare.manual_seed(9)
+  for k = 1, steps do
+    optimizer:zero_grad()
+    local sum
+    for r = 1, rounds do
+      local n = o.batch // rounds
+      local part = loss(model, x:narrow(1, (r - 1) * n + 1, n), y:narrow(1, (r - 1) * n + 1, n))
+      if rounds > 1 then part = part / rounds end
+      part:backward()
+      sum = sum and sum + part:detach() or part:detach()
+    end
+    optimizer:step()
+    losses[k] = sum:item()
+  end
+  return losses, model:state_dict()
+end
+
+local function clear()
+  core.memory.limit(0, device)
+  flare.synchronize(device)
+  collectgarbage()
+  collectgarbage()
+  core.memory.flush(device)
+end
+
+-- Trains by a plan; the most bytes that the device had.
+local function train(plan, step, steps)
+  clear()
+  local before = core.memory.stats(device).reserved
+  core.memory.reset_peak(device)
+  flare.manual_seed(9)
+  local losses = {}
+  for k = 1, steps do losses[k] = plan(table.unpack(step.inputs)):item() end
+  return losses, core.memory.stats(device).peak_reserved - before
+end
+
+describe("a plan", function()
+  before_each(clear)
+  after_each(clear)
+
+  it("trains as without caps, bit for bit, and within them", function()
+    local seen = {}
+    for _, cap in ipairs {"200MiB", "60MiB", "44MiB", "38MiB"} do
+      local step = step_of(shape)
+      local plan = flare.plan(step, {device = cap, on = device})
+      assert(plan.fits, tostring(plan))
+      local losses, peak = train(plan, step, 2)
+      assert(peak <= plan.cap, ("%s: %d of %d"):format(cap, peak, plan.cap))
+      local trained, config = plan:state_dict(), plan.config
+      plan, step = nil, nil -- luacheck: ignore 311
+      clear()
+      local expected, state = plain(shape, config.rounds, 2)
+      assert.same(expected, losses)
+      for name, t in pairs(trained) do
+        assert(t:equal(state[name]:to "cpu"), cap .. ": " .. name)
+      end
+      for _, how in ipairs(config.blocks) do
+        for key, value in pairs(how) do seen[key .. " " .. value] = true end
+      end
+    end
+    for _, way in ipairs {"parameters host", "states host", "gradients host", "saved keep",
+                          "saved recompute", "parameters device"} do
+      assert(seen[way], "no plan had " .. way)
+    end
+  end)
+
+  it("offloads, recomputes and prefetches in any mixture with the same results", function()
+    local Blocks, Executor = require "flare.plan.blocks", require "flare.plan.executor"
+    local expected = {}
+    for _, rounds in ipairs {1, 2} do expected[rounds] = plain(shape, rounds, 2) end
+    local places, ways = {"device", "host"}, {"keep", "recompute", "offload"}
+    flare.debug_streams(true)
+    finally(function() flare.debug_streams(false) end)
+    for k = 1, 6 do
+      local step = step_of(shape)
+      local blocks, rest, all = Blocks.find(step.model)
+      local list = {}
+      for b = 1, #blocks do
+        local n = b + k
+        list[b] = {parameters = places[n % 2 + 1], gradients = places[n // 2 % 2 + 1],
+          states = places[n // 3 % 2 + 1], saved = ways[n % 3 + 1], input = places[n // 4 % 2 + 1]}
+      end
+      local rounds = k % 2 + 1
+      local executor = Executor(step, {blocks = blocks, rest = rest, all = all}, {blocks = list,
+        rest = {states = places[k % 2 + 1]}, rounds = rounds, ahead = k % 3 + 1}, device):open()
+      flare.manual_seed(9)
+      local losses = {}
+      for s = 1, 2 do losses[s] = executor:train(table.unpack(step.inputs)):item() end
+      assert.same(expected[rounds], losses)
+    end
+  end)
+
+  it("is refused with what would fit, and that fits", function()
+    local step = step_of(shape)
+    local plan = flare.plan(step, {device = "8MiB", on = device})
+    assert.is_false(plan.fits)
+    local text = tostring(plan)
+    assert.match("it does not fit: .* the device needs .* more than its 8 MiB", text)
+    assert.match("plan_spec.lua:%d+", text)
+    assert.match("block 'blocks.%d' while it computes", text)
+    local enough = text:match 'it would fit with device = "(%d+MiB)"'
+    assert(flare.plan(step, {device = enough, on = device}).fits, enough)
+    local little = math.floor(tonumber(enough:match "%d+") * 0.9) .. "MiB"
+    assert(not flare.plan(step, {device = little, on = device}).fits, little)
+    fails(function() plan(table.unpack(step.inputs)) end, "it does not fit")
+    fails(function() flare.compile(step, {device = "8MiB", on = device}) end, "it does not fit")
+  end)
+
+  it("keeps the host's cap, or says what the host needs", function()
+    local step = step_of(shape)
+    local roomy = flare.plan(step, {device = "40MiB", on = device})
+    assert(roomy.fits and roomy.host_bytes > 4 << 20)
+    local plan = flare.plan(step, {device = "40MiB", host = "1MiB", on = device})
+    assert.is_false(plan.fits)
+    local text = tostring(plan)
+    assert.match("the host needs .* more than its 1 MiB", text)
+    local enough = text:match 'host = "(%d+MiB)"'
+    local again = flare.plan(step, {device = "40MiB", host = enough, on = device})
+    assert(again.fits and again.host_bytes <= again.host, tostring(again))
+  end)
+
+  it("leaves the model as it was", function()
+    local step = step_of(shape)
+    local before, device_of = step.model:state_dict(), step.model.first.weight.device
+    flare.plan(step, {device = "40MiB", on = device})
+    assert.equal("cpu", device_of)
+    for name, t in pairs(step.model:state_dict()) do
+      assert.equal("cpu", t.device)
+      assert(t:equal(before[name]), name)
+    end
+    assert.is_nil(rawget(step.model.blocks[1], "forward"))
+  end)
+
+  it("needs no values and no memory of this machine for models that are larger", function()
+    local model = flare.meta(function()
+      return Net {width = 8192, inner = 32768, blocks = 24}
+    end)
+    local plan = flare.plan({model = model, loss = loss,
+      inputs = {flare.zeros(64, 8192), flare.zeros(64, 16)}}, {device = "24GiB", on = device})
+    assert(plan.fits, tostring(plan))
+    assert(plan.host_bytes > 100 << 30)
+    assert.match("blocks.1 to blocks", tostring(plan))
+  end)
+
+  it("refuses what it cannot run", function()
+    local step = step_of(shape)
+    fails(function() flare.plan(step, {}) end, 'device = bytes such as "20GiB" is missing')
+    fails(function() flare.plan(function() end, {device = 1}) end, "a step is a table")
+    fails(function() flare.plan(step, {device = "1GiB", rounds = 3}) end,
+      "a batch of 512 cannot be cut into 3 equal rounds")
+    fails(function() flare.plan({model = step.model, loss = loss}, {device = 1}) end,
+      "inputs must be a list of tensors")
+    step.blocks = {nn.Linear(2, 2)}
+    fails(function() flare.plan(step, {device = "1GiB"}) end, "not a module of the model")
+    local twice = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    fails(function()
+      flare.plan({model = twice, loss = function(m, x) return m(m(x)):sum() end,
+        inputs = {flare.ones(2, 4)}}, {device = "1GiB", on = device})
+    end, "block '1' runs twice in a step")
+  end)
+end)
+
+describe("evicted memory", function()
+  it("comes back with its values, and is an error meanwhile", function()
+    local x = flare.range(1, 100, {device = device})
+    local y = x:reshape {10, 10}
+    local memory = core.memory_of(x)
+    local host = flare.empty({x:nbytes()}, {dtype = "u8", pinned = true})
+    local live = core.memory.stats(device).live
+    core.store(memory, host)
+    core.evict(memory)
+    assert.equal(live - x:nbytes(), core.memory.stats(device).live)
+    fails(function() return y + 1 end, "the tensor's memory is evicted")
+    fails(function() return y:sum():item() end, "the tensor's memory is evicted")
+    fails(function() return y:tolist() end, "evicted")
+    fails(function() core.evict(memory) end, "the memory is evicted")
+    core.refill(memory)
+    core.fetch(memory, host)
+    assert.equal(5050, y:sum():item())
+    fails(function() core.refill(memory) end, "the memory is there already")
+    fails(function() core.evict(y) end, "the whole memory of a tensor is expected")
+    fails(function() core.fetch(memory, flare.ones(3)) end, "as many bytes in pinned memory")
+  end)
+end)
