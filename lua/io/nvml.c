@@ -19,6 +19,7 @@ typedef struct nvmlUtilization_t {
 typedef struct nvmlMemory_t {
   unsigned long long total, free, used; /* bytes */
 } nvmlMemory_t;
+enum { NVML_NOT_SUPPORTED = 3 };
 enum { NVML_TEMPERATURE_GPU = 0, NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2 };
 
 typedef struct nvml_table {
@@ -43,6 +44,7 @@ static const char *const kinds[KINDS] = {
     "power",       "clock",  "memory_clock", "joules"};
 
 typedef struct gpu {
+  double total; /* bytes of memory */
   nvmlDevice_t handle;
   char name[96], uuid[96];
   int column[KINDS];             /* -1: it does not measure this */
@@ -120,10 +122,13 @@ static nvmlReturn_t read_kind(fll_gpus *g, gpu *d, int kind, double time,
     *to = e ? NAN : rates.gpu / 100.0;
     return e;
   case MEMORY:
-  case MEMORY_TOTAL:
     e = g->f.nvmlDeviceGetMemoryInfo(d->handle, &memory);
-    *to = e ? NAN : (double)(kind == MEMORY ? memory.used : memory.total);
+    *to = e ? NAN : (double)memory.used;
+    d->total = e ? d->total : (double)memory.total;
     return e;
+  case MEMORY_TOTAL: /* its query is that of MEMORY, before */
+    *to = d->total;
+    return d->total > 0 ? 0 : NVML_NOT_SUPPORTED;
   case TEMPERATURE:
     e = g->f.nvmlDeviceGetTemperature(d->handle, NVML_TEMPERATURE_GPU, &x);
     *to = e ? NAN : (double)x;
