@@ -364,6 +364,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_monitor_core(L);
   fll_vmap_core(L);
   fll_evict_core(L);
+  fll_keep_core(L);
   fll_gc_core(L);
   fll_error_core(L);
   fll_missing_core(L);

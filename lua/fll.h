@@ -51,6 +51,7 @@ enum {
   FLL_HTTP,
   FLL_ZMQ,
   FLL_MONITOR,
+  FLL_MEMORY, /* what a tensor's memory held */
   FLL_VOCABULARY,
   FLL_GRAMMAR,
   FLL_TYPES,     /* how many metatables, too */
@@ -418,12 +419,11 @@ fl_status fll_protect(fl_lua *st, lua_CFunction f, void *data);
 void fll_stream_core(lua_State *L), fll_comm_core(lua_State *L);
 void fll_secret_core(lua_State *L), fll_net_core(lua_State *L);
 void fll_http_core(lua_State *L), fll_zmq_core(lua_State *L);
-void fll_monitor_core(lua_State *L);
+void fll_monitor_core(lua_State *L), fll_keep_core(lua_State *L);
 bool fll_tostream(lua_State *L, int i, const char *where, fl_device *d,
                   int *number);                /* false: nil or nothing */
 void fll_pin(lua_State *L, fl_lua *st, int i); /* pushes a pinned copy */
-void fll_evict_core(lua_State *L);
-void fll_vmap_core(lua_State *L);
+void fll_evict_core(lua_State *L), fll_vmap_core(lua_State *L);
 /* dlpack.c */
 void fll_dlpack_core(lua_State *L);
 extern const luaL_Reg fll_dlpack_methods[], fll_stream_methods[],

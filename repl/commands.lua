@@ -25,6 +25,8 @@ local help = [[
   :debug               the functions that the last error stopped, with their variables
   :reload name         reads a module again; objects that exist get its new methods
   :watch file          does so before the next line whenever the file has changed
+  :mark :back :fork    marks what there is; goes back to the mark, or :back 3, :at step;
+                       begins another branch; :marks lists them
   :close name          closes a local that was declared <close>; without a name all of them
   :!command            runs a command of the shell
   :help  :quit         Ctrl-D and exit quit, too; Ctrl-C stops what runs or drops what is typed
@@ -122,6 +124,10 @@ for _, kind in ipairs {"plot", "hist", "heat", "image"} do
     stderr:write(tostring(done and problem or picture), "\n")
     return false
   end
+end
+
+for _, name in ipairs {"mark", "back", "at", "fork", "marks"} do
+  commands[name] = function(...) return require("flare.repl.marks")[name](...) end
 end
 
 local function read_again(name)

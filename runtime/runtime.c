@@ -61,6 +61,7 @@ static const fli_upcalls upcalls = {.drain = fli_lending_drain,
                                     .graph_apply = fli_graph_apply,
                                     .row_grad = fli_expr_row_grad,
                                     .spare = fli_graphs_spare,
+                                    .keep_write = fli_keep_write,
                                     .flush = fli_window_flush,
                                     .plan = fli_compiled_plan,
                                     .grad = fl_grad};

@@ -41,9 +41,15 @@ typedef struct fl_storage {
   bool read_only;        /* nothing is written in place */
   bool pending;          /* no memory yet: its launch waits (window.c) */
   bool away;             /* pending as its memory was evicted (evict.c) */
-  bool exposed;          /* code outside flare has the address */
+  uint8_t exposed;       /* FLI_EXPOSED, FLI_KEPT */
   uint32_t window, slot; /* the window that has it, and as what */
+  struct fl_kept *kept;  /* what it holds belongs to a mark (keep.c), or NULL */
 } fl_storage;
+
+enum {
+  FLI_EXPOSED = 1, /* code outside flare has the address */
+  FLI_KEPT = 2     /* `kept` is there: the next write takes a copy first */
+};
 
 struct fl_tensor {
   fl_meta meta;
@@ -107,6 +113,8 @@ typedef struct fli_upcalls {
                            int n, const fl_operand *in, fl_operand *out);
   /* rules -> expr: the gradient of a row by that of its expression */
   void (*row_grad)(fli_grad *g);
+  /* tensor -> call: before a write of what a mark keeps (keep.c) */
+  fl_status (*keep_write)(fl_storage *s);
   /* all -> call: runs the launches that wait (window.c) */
   fl_status (*flush)(fl_runtime *rt);
   /* call -> compile: runs the window by a plan; false: there is none */

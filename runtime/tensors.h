@@ -143,6 +143,22 @@ FL_API fl_status fl_tensor_passed(fl_tensor *bytes);
 FL_API fl_status fl_tensor_evict(fl_tensor *bytes);
 FL_API fl_status fl_tensor_refill(fl_tensor *bytes, fl_site site);
 
+/* --- what memory holds at a moment --- */
+
+/* What t's storage holds now, copied when it is first written: until then it
+ * costs no memory. Memory that others may write, such as that of
+ * fl_tensor_data, is copied at once. New reference; NULL in meta mode, where t
+ * has no memory. */
+typedef struct fl_kept fl_kept;
+FL_API fl_status fl_keep(fl_tensor *t, fl_kept **k);
+/* Writes it back into the storage of t, a tensor on it. EARG: t has moved. */
+FL_API fl_status fl_kept_restore(fl_kept *k, fl_tensor *t);
+/* What t had then; it may share memory with t. New reference. */
+FL_API fl_status fl_kept_value(fl_kept *k, fl_tensor *t, fl_tensor **out);
+/* Bytes of the copy; 0: nothing was written since. */
+FL_API size_t fl_kept_bytes(const fl_kept *k);
+FL_API void fl_kept_release(fl_kept *k);
+
 #ifdef __cplusplus
 }
 #endif

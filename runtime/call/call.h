@@ -55,6 +55,10 @@ fl_status fli_writes_check(fl_runtime *rt, const fl_op *op, const fl_attrs *a,
 void fli_writes_note(const fl_op *op, const fl_attrs *a, int n_in,
                      const fl_operand *in, fl_site site);
 
+/* --- keep.c --- */
+
+fl_status fli_keep_write(fl_storage *s);
+
 /* --- collective.c: groups of ranks --- */
 
 /* Rank and size of a group; EARG: there is none. Group 0 is the job. */

@@ -323,6 +323,9 @@ fl_status fl_graph_run(fl_graph *g, fl_site site) {
                     "only; stream %d is in use",
                     g->stream, fl_device_name(rt, g->device),
                     fl_stream_current(rt, g->device));
+  for (uint32_t k = 0; k < g->n_uses; k++)
+    if (g->uses[k].writes && g->uses[k].s->kept)
+      FLI_TRY(fli_keep_write(g->uses[k].s));
   for (uint32_t k = 0; k < g->n_uses && rt->watch; k++)
     if (g->uses[k].s->block)
       FLI_TRY(fli_stream_uses(rt, g->device, g->uses[k].s->block));

@@ -43,7 +43,8 @@ static inline uint64_t window_mix(uint64_t h, uint64_t v) {
 
 /* Memory that code outside flare may read or write at any time. */
 static inline bool window_sees(const fl_storage *s) {
-  return !s->exposed && (s->block || s->pending || s->read_only);
+  return !(s->exposed & FLI_EXPOSED) &&
+         (s->block || s->pending || s->read_only);
 }
 
 bool fli_window_waits(fl_runtime *rt, fl_device d, const fli_entry *e,
@@ -109,6 +110,9 @@ static fli_slot *window_slot(fli_window *w, const fl_tensor *t) {
   if (s->window != w->epoch) {
     if (!fli_window_room(w->rt, &w->slots, &w->slots_room, w->n_slots + 1,
                          sizeof *w->slots))
+      return NULL;
+    /* calls by a trace write without asking; they wait for what a mark keeps */
+    if (w->whole && s->kept && fli_keep_write(s))
       return NULL;
     bool made = s->pending;
     s->window = w->epoch;

@@ -54,7 +54,9 @@ fl_status fli_check_writable(const fl_tensor *t, const char *op,
         "%s%s: an expanded or overlapping tensor cannot be written in "
         "place: several elements share memory; clone() it first",
         op, suffix);
-  return FL_OK;
+  return t->storage && t->storage->exposed & FLI_KEPT
+             ? t->rt->up->keep_write(t->storage)
+             : FL_OK;
 }
 
 /* --- what is lent --- */
@@ -226,7 +228,7 @@ static fl_status dlpack_lend(fl_tensor *t, const fl_dlpack_options *o,
   FLI_TRY(fli_check_sized("dlpack", "fl_dlpack_options", o));
   FLI_TRY(place_of(t, &device));
   FLI_TRY(fli_settle(t));
-  t->storage->exposed = true;
+  FLI_TRY(fli_expose(t->storage));
   FLI_TRY(hand_over(t, stream_wish(o)));
   fli_lending_drain(t->rt);
   struct fli_lending *l = lending_of(t->rt);

@@ -32,7 +32,9 @@ static void storage_init(fl_runtime *rt, fl_storage *s, size_t bytes,
   s->done = NULL;
   s->version = s->write_site = 0;
   s->loan = NULL;
-  s->host_only = s->read_only = s->pending = s->exposed = s->away = false;
+  s->host_only = s->read_only = s->pending = s->away = false;
+  s->exposed = 0;
+  s->kept = NULL;
   s->window = s->slot = 0;
 }
 
@@ -586,10 +588,18 @@ fl_status fli_check_tensors(const char *function, const char *what,
   return FL_OK;
 }
 
+/* Code outside flare may write it from now on. */
+fl_status fli_expose(fl_storage *s) {
+  if (s->kept)
+    FLI_TRY(s->rt->up->keep_write(s));
+  s->exposed |= FLI_EXPOSED;
+  return FL_OK;
+}
+
 void *fl_tensor_data(fl_tensor *t) {
   void *p = fl_tensor_borrow(t);
-  if (p)
-    t->storage->exposed = true;
+  if (p && fli_expose(t->storage))
+    return NULL;
   return p;
 }
 

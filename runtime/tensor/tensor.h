@@ -97,6 +97,7 @@ void fli_lending_drain(fl_runtime *rt);
 /* At the end of a runtime: whether something is still held. If so, the last
  * that is given back calls fli_runtime_end, on whatever thread. */
 bool fli_lending_keeps(fl_runtime *rt);
+fl_status fli_expose(fl_storage *s); /* tensor.c */
 /* Whether t may be written by `op`; `suffix` goes behind its name in messages.
  */
 fl_status fli_check_writable(const fl_tensor *t, const char *op,

@@ -13,7 +13,7 @@ if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))
 local files = {}
 for _, part in ipairs {"args", "backends", "class", "cuda", "data", "dist", "distributions", "fpga",
   "io", "log", "metrics", "models", "monitor", "nn", "onnx", "op", "optim", "print", "profile",
-  "options", "checkpoint", "help", "text", "train", "vmap", "strict"} do
+  "options", "checkpoint", "help", "session", "text", "train", "vmap", "strict"} do
   files[part] = "flare." .. part
 end
 for file, names in next, {
