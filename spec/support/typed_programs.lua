@@ -227,8 +227,9 @@ end
 local function compare(what, want, got)
   assert(#want == #got, ("%s: %d values and %d"):format(what, #want, #got))
   for k = 1, #want do
-    assert(same(want[k], got[k]),
-      ("%s: value %d: %s and %s"):format(what, k, tostring(want[k]), tostring(got[k])))
+    if not same(want[k], got[k]) then
+      error(("%s: value %d: %s and %s"):format(what, k, tostring(want[k]), tostring(got[k])))
+    end
   end
 end
 
