@@ -181,8 +181,35 @@ static fl_status pooling_put(const fl_launch *l, const fl_view *dx,
   return s == FL_OK && type != dx->dtype ? flc_move(l, dx, &sum) : s;
 }
 
+/* By the windows: each element looks where their maxima are. */
+static fl_status pooling_gather(const fl_launch *l, int spatial) {
+  const fl_view *dx = &l->out[0], *dy = &l->in[FL_IN_max_pool_backward_dy];
+  bool last = pooling_last(l, spatial);
+  fl_view made[1];
+  pool_args p = planes_of(l, dx, dy, spatial);
+  set_windows(l, &p, FL_ATTR_max_pool_backward_kernel, -1);
+  p.x = read_as(l, dy, dx->dtype, last);
+  p.where = (int64_t *)(uintptr_t)read_as(
+      l, &l->in[FL_IN_max_pool_backward_where], FL_I64, last);
+  if (!p.x || !p.where || open_results(l, last, made) != FL_OK)
+    return FL_ENOMEM;
+  p.y = made[0].data;
+  int wide = pooling_wide(&p);
+  if (!last) {
+    flc_spec spec = FLC_SPEC("pooling", "unmost", dx->dtype, wide);
+    return close_results(l, made, FLC_RUN(l, spec, grid_of(p.n), p));
+  }
+  int vec = set_channels(&p, dx);
+  if (vec > 1 && !flc_aligned(p.where, 16)) {
+    vec = 1;
+    p.by_groups = flc_divisor_of(p.channels);
+  }
+  flc_spec spec = FLC_SPEC("pooling", "unmost_last", dx->dtype, wide, vec);
+  return FLC_RUN(l, spec, grid_of(p.n / vec), p);
+}
+
 FLC_KERNEL(max_pool_backward) {
-  int spatial = (int)l->attrs->v[FL_ATTR_max_pool_backward_spatial].i;
+  int spatial = (int)l->attrs->v[FL_ATTR_max_pool_backward_spatial].i, known;
   int lead = l->out[0].ndim - spatial;
   bool last = pooling_last(l, spatial);
   fl_view dy, dx, where;
@@ -194,6 +221,9 @@ FLC_KERNEL(max_pool_backward) {
     return FL_OK;
   if (a.n == 0)
     return flc_zero(l, l->out[0].data, bytes);
+  fl_attr_list(l->attrs, FL_ATTR_max_pool_backward_kernel, &known);
+  if (known)
+    return pooling_gather(l, spatial);
   if (open_results(l, last, &dx) != FL_OK)
     return FL_ENOMEM;
   a.in = flc_divisor_of(fl_numel(spatial, dx.shape + lead));
@@ -310,6 +340,8 @@ void flc_visit_pooling(flc_visitor *v) {
                     d == FL_BF16 && vec > 1);
       if (!fl_dtype_is_float(d))
         continue;
+      pooling_visit(v, FLC_SPEC("pooling", "unmost_last", d, 0, vec),
+                    d == FL_BF16 && vec > 1);
       pooling_visit(v, FLC_SPEC("pooling", "mean_last", d, 0, vec),
                     d == FL_BF16 && vec > 1);
       pooling_visit(v, FLC_SPEC("pooling", "unmean_last", d, 0, vec),
@@ -317,6 +349,7 @@ void flc_visit_pooling(flc_visitor *v) {
     }
     if (!fl_dtype_is_float(d))
       continue;
+    pooling_visit(v, FLC_SPEC("pooling", "unmost", d, 0), d == FL_F32);
     pooling_visit(v, FLC_SPEC("pooling", "mean", d, 1, 0), d == FL_F32);
     pooling_visit(v, FLC_SPEC("pooling", "mean", d, 32, 0), false);
     pooling_visit(v, FLC_SPEC("pooling", "unmean", d, 0), d == FL_F32);

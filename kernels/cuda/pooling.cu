@@ -1,8 +1,8 @@
 /* Pooling over 1 to 3 dims. A thread (for means of large windows: a warp)
- * computes one result. Gradients of means gather from the windows that contain
- * an element. The gradient of maxima adds by atomics: where more than two
- * windows have the same maximum, the order of the sum is not fixed; in
- * deterministic mode the positions are sorted first. */
+ * computes one result. Gradients gather from the windows that contain an
+ * element. Where the windows of maxima are not known, theirs adds by atomics:
+ * if more than two windows have the same maximum, the order of the sum is not
+ * fixed; in deterministic mode the positions are sorted first. */
 #include "device/divisor.cuh"
 #include "pooling.h"
 
@@ -182,6 +182,71 @@ __global__ void most_last(const __grid_constant__ pool_args a) {
 #pragma unroll
     for (int i = 0; i < VEC; i++)
       a.where[t * VEC + i] = at[i] + a.base;
+  }
+}
+
+/* The gradient: each element of a.y sums a.x of the windows whose maximum it
+ * is. */
+template <int D, int WIDE>
+__global__ void unmost(const __grid_constant__ pool_args a) {
+  typedef FL_W(D) W;
+  typedef typename place<WIDE>::I I;
+  const I rows = (I)a.axis[1].out, columns = (I)a.axis[2].out;
+  for (int64_t e = fl_thread(); e < a.n; e += fl_threads()) {
+    spot<I> i = element<I>(a, e);
+    const FL_S(D) *dy = (const FL_S(D) *)a.x + i.plane * a.out;
+    const int64_t *where = a.where + i.plane * a.out;
+    int64_t here = e - i.plane * a.in + a.base;
+    range<I> z = windows(a, a.axis[0], i.z), r = windows(a, a.axis[1], i.r);
+    range<I> c = windows(a, a.axis[2], i.c);
+    W sum = 0;
+    for (I oz = z.from; oz < z.to; oz++)
+      for (I orow = r.from; orow < r.to; orow++)
+        for (I oc = c.from; oc < c.to; oc++) {
+          I o = (oz * rows + orow) * columns + oc;
+          if (where[o] == here)
+            sum += fl_get<W>(dy[o]);
+        }
+    ((FL_S(D) *)a.y)[e] = fl_put<FL_S(D)>(sum);
+  }
+}
+
+/* The same, channels last. */
+template <int D, int WIDE, int VEC>
+__global__ void unmost_last(const __grid_constant__ pool_args a) {
+  typedef FL_W(D) W;
+  typedef FL_S(D) S;
+  typedef typename place<WIDE>::I I;
+  constexpr int PAIR = VEC > 1 ? 2 : 1; /* positions that are read at once */
+  const I rows = (I)a.axis[1].out, columns = (I)a.axis[2].out;
+  for (int64_t t = fl_thread(); t < a.n / VEC; t += fl_threads()) {
+    int64_t e = t, channel = first_channel(a, &e, VEC);
+    spot<I> i = element<I>(a, e);
+    int64_t from = i.plane * a.out * a.channels + channel;
+    const S *dy = (const S *)a.x + from;
+    const int64_t *where = a.where + from;
+    int64_t here = e - i.plane * a.in + a.base;
+    range<I> z = windows(a, a.axis[0], i.z), r = windows(a, a.axis[1], i.r);
+    range<I> c = windows(a, a.axis[2], i.c);
+    W sum[VEC] = {};
+    for (I oz = z.from; oz < z.to; oz++)
+      for (I orow = r.from; orow < r.to; orow++)
+        for (I oc = c.from; oc < c.to; oc++) {
+          int64_t o = ((oz * rows + orow) * columns + oc) * a.channels;
+          fl_vec<S, VEC> s = fl_read<S, VEC>(dy + o);
+#pragma unroll
+          for (int v = 0; v < VEC; v += PAIR) {
+            fl_vec<int64_t, PAIR> at = fl_read<int64_t, PAIR>(where + o + v);
+#pragma unroll
+            for (int k = 0; k < PAIR; k++)
+              sum[v + k] += at.at[k] == here ? fl_get<W>(s.at[v + k]) : W(0);
+          }
+        }
+    fl_vec<S, VEC> y;
+#pragma unroll
+    for (int v = 0; v < VEC; v++)
+      y.at[v] = fl_put<S>(sum[v]);
+    fl_write<S, VEC>((S *)a.y + t * VEC, y);
   }
 }
 

@@ -156,6 +156,26 @@ fl_status fli_shape_max_pool_backward(fli_infer *c) {
   return FL_OK;
 }
 
+/* Backward is given the windows where they have no gaps: elements then find
+ * theirs. */
+static void give_windows(fli_grad *g, fl_attrs *a) {
+  static const int to[] = {FL_ATTR_max_pool_backward_kernel,
+                           FL_ATTR_max_pool_backward_stride,
+                           FL_ATTR_max_pool_backward_padding};
+  static const int from[] = {FL_ATTR_max_pool_kernel, FL_ATTR_max_pool_stride,
+                             FL_ATTR_max_pool_padding};
+  int n;
+  const int64_t *dilation =
+      fl_attr_list(g->attrs, FL_ATTR_max_pool_dilation, &n);
+  for (int i = 0; i < n; i++)
+    if (dilation[i] != 1)
+      return;
+  for (int k = 0; k < 3; k++) {
+    const int64_t *list = fl_attr_list(g->attrs, from[k], &n);
+    fli_set_list(&g->e, a, to[k], n, list);
+  }
+}
+
 void fli_grad_max_pool(fli_grad *g) {
   fl_attrs a = fli_attrs(&g->e, FLI_OP_max_pool_backward);
   const fl_meta *x = &g->in_meta[0];
@@ -164,6 +184,7 @@ void fli_grad_max_pool(fli_grad *g) {
   fli_set_list(&g->e, &a, FL_ATTR_max_pool_backward_shape, x->ndim, x->shape);
   a.v[FL_ATTR_max_pool_backward_spatial].i =
       numbers; /* the lists are complete */
+  give_windows(g, &a);
   g->dx[0] =
       RUN_A(max_pool_backward, &a, g->dy[0], g->y[FL_OUT_max_pool_where]);
 }

@@ -93,6 +93,20 @@ for _, i in ipairs {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13} do
   table.insert(S.max_pool_backward, {dy = f(out[1].shape, {seed = 7}),
     where = A.new(out[2].shape, out[2], "i64"), shape = s.x.shape,
     spatial = #s.x.shape - (i == 6 and 1 or i == 10 and 1 or 2), _grad = s._grad})
+  if not s.dilation then -- windows without gaps may be named
+    local more = {}
+    for name, value in pairs(S.max_pool_backward[#S.max_pool_backward]) do more[name] = value end
+    local n = more.spatial
+    local function full(list, missing)
+      local all = {}
+      for d = 1, n do all[d] = list and (list[d] or list[1]) or missing and missing[d] or 0 end
+      return all
+    end
+    more.kernel = full(s.kernel)
+    more.stride = full(s.stride, more.kernel)
+    more.padding = full(s.padding)
+    table.insert(S.max_pool_backward, more)
+  end
 end
 S.avg_pool = {
   {x = f{1, 2, 6}, kernel = {2}}, {x = f{1, 2, 7}, kernel = {3}, stride = {2}, padding = {1}},
