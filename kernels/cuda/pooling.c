@@ -76,7 +76,8 @@ static int set_channels(pool_args *p, const fl_view *x) {
   int vec = flc_lot(x->dtype);
   p->channels = x->shape[1];
   p->planes = x->shape[0];
-  if (p->channels % vec || !flc_aligned(p->x, 16) || !flc_aligned(p->y, 16))
+  if (p->channels % vec || !flc_aligned(p->x, 16) || !flc_aligned(p->y, 16) ||
+      !flc_aligned(p->where, 16))
     vec = 1;
   p->by_groups = flc_divisor_of(p->channels / vec);
   return vec;
@@ -200,10 +201,6 @@ static fl_status pooling_gather(const fl_launch *l, int spatial) {
     return close_results(l, made, FLC_RUN(l, spec, grid_of(p.n), p));
   }
   int vec = set_channels(&p, dx);
-  if (vec > 1 && !flc_aligned(p.where, 16)) {
-    vec = 1;
-    p.by_groups = flc_divisor_of(p.channels);
-  }
   flc_spec spec = FLC_SPEC("pooling", "unmost_last", dx->dtype, wide, vec);
   return FLC_RUN(l, spec, grid_of(p.n / vec), p);
 }

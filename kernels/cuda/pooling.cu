@@ -148,6 +148,8 @@ __global__ void most_last(const __grid_constant__ pool_args a) {
   typedef FL_W(D) W;
   typedef FL_S(D) S;
   typedef typename place<WIDE>::I I;
+  constexpr int TAPS = 3; /* of a row, that are read at once */
+  constexpr int PAIR = VEC > 1 ? 2 : 1;
   const I columns = (I)a.axis[2].in, rows = (I)a.axis[1].in;
   for (int64_t t = fl_thread(); t < a.n / VEC; t += fl_threads()) {
     int64_t e = t, channel = first_channel(a, &e, VEC);
@@ -165,23 +167,36 @@ __global__ void most_last(const __grid_constant__ pool_args a) {
     }
     for (I z = tz.from; z < tz.to; z += tz.step)
       for (I r = tr.from; r < tr.to; r += tr.step)
-        for (I c = tc.from; c < tc.to; c += tc.step) {
-          I here = (z * rows + r) * columns + c;
-          fl_vec<S, VEC> s = fl_read<S, VEC>(x + here * a.channels);
+        for (I c = tc.from; c < tc.to; c += TAPS * tc.step) {
+          fl_vec<S, VEC> s[TAPS];
+          I here[TAPS], row = (z * rows + r) * columns;
 #pragma unroll
-          for (int i = 0; i < VEC; i++) {
-            W v = fl_get<W>(s.at[i]);
-            if (v > best[i] || v != v) {
-              best[i] = v;
-              value.at[i] = s.at[i];
-              at[i] = here;
-            }
+          for (int k = 0; k < TAPS; k++) { /* what is beyond is read again */
+            bool in = c + k * tc.step < tc.to;
+            here[k] = in ? row + c + k * tc.step : here[k ? k - 1 : 0];
+            s[k] = fl_fetch<S, VEC>(x + here[k] * a.channels);
           }
-        }
-    fl_write<S, VEC>((S *)a.y + t * VEC, value);
 #pragma unroll
-    for (int i = 0; i < VEC; i++)
-      a.where[t * VEC + i] = at[i] + a.base;
+          for (int k = 0; k < TAPS; k++)
+#pragma unroll
+            for (int i = 0; i < VEC; i++) {
+              W v = fl_get<W>(s[k].at[i]);
+              if (v > best[i] || v != v) {
+                best[i] = v;
+                value.at[i] = s[k].at[i];
+                at[i] = here[k];
+              }
+            }
+        }
+    fl_leave<S, VEC>((S *)a.y + t * VEC, value);
+#pragma unroll
+    for (int i = 0; i < VEC; i += PAIR) {
+      fl_vec<int64_t, PAIR> pair;
+#pragma unroll
+      for (int k = 0; k < PAIR; k++)
+        pair.at[k] = at[i + k] + a.base;
+      fl_leave<int64_t, PAIR>(a.where + t * VEC + i, pair);
+    }
   }
 }
 
@@ -218,6 +233,7 @@ __global__ void unmost_last(const __grid_constant__ pool_args a) {
   typedef FL_S(D) S;
   typedef typename place<WIDE>::I I;
   constexpr int PAIR = VEC > 1 ? 2 : 1; /* positions that are read at once */
+  constexpr int TWO = 2;                /* and windows */
   const I rows = (I)a.axis[1].out, columns = (I)a.axis[2].out;
   for (int64_t t = fl_thread(); t < a.n / VEC; t += fl_threads()) {
     int64_t e = t, channel = first_channel(a, &e, VEC);
@@ -231,22 +247,30 @@ __global__ void unmost_last(const __grid_constant__ pool_args a) {
     W sum[VEC] = {};
     for (I oz = z.from; oz < z.to; oz++)
       for (I orow = r.from; orow < r.to; orow++)
-        for (I oc = c.from; oc < c.to; oc++) {
-          int64_t o = ((oz * rows + orow) * columns + oc) * a.channels;
-          fl_vec<S, VEC> s = fl_read<S, VEC>(dy + o);
+        for (I oc = c.from; oc < c.to; oc += TWO) {
+          fl_vec<S, VEC> s[TWO];
+          fl_vec<int64_t, PAIR> at[TWO][VEC / PAIR];
 #pragma unroll
-          for (int v = 0; v < VEC; v += PAIR) {
-            fl_vec<int64_t, PAIR> at = fl_read<int64_t, PAIR>(where + o + v);
+          for (int k = 0; k < TWO; k++) {
+            I last = oc + k < c.to ? oc + k : oc;
+            int64_t o = ((oz * rows + orow) * columns + last) * a.channels;
+            s[k] = fl_fetch<S, VEC>(dy + o);
 #pragma unroll
-            for (int k = 0; k < PAIR; k++)
-              sum[v + k] += at.at[k] == here ? fl_get<W>(s.at[v + k]) : W(0);
+            for (int v = 0; v < VEC; v += PAIR)
+              at[k][v / PAIR] = fl_fetch<int64_t, PAIR>(where + o + v);
           }
+#pragma unroll
+          for (int k = 0; k < TWO; k++)
+#pragma unroll
+            for (int v = 0; v < VEC; v++)
+              if (at[k][v / PAIR].at[v % PAIR] == here && oc + k < c.to)
+                sum[v] += fl_get<W>(s[k].at[v]);
         }
     fl_vec<S, VEC> y;
 #pragma unroll
     for (int v = 0; v < VEC; v++)
       y.at[v] = fl_put<S>(sum[v]);
-    fl_write<S, VEC>((S *)a.y + t * VEC, y);
+    fl_leave<S, VEC>((S *)a.y + t * VEC, y);
   }
 }
 

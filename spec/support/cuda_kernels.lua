@@ -33,7 +33,7 @@ return {
     padded = "9b0860ec",
     pairwise = "c346508b",
     peer = "d3d3d732",
-    pooling = "18a3fcba",
+    pooling = "18e78860",
     quantized = "fbd69e2e",
     random = "d0024581",
     reduce = "c15ada18",
