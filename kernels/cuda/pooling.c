@@ -201,7 +201,8 @@ static fl_status pooling_gather(const fl_launch *l, int spatial) {
     return close_results(l, made, FLC_RUN(l, spec, grid_of(p.n), p));
   }
   int vec = set_channels(&p, dx);
-  flc_spec spec = FLC_SPEC("pooling", "unmost_last", dx->dtype, wide, vec);
+  flc_spec spec = FLC_SPEC("pooling", "unmost_last", dx->dtype, wide, vec,
+                           vec == 8 && p.channels % 32 == 0);
   return FLC_RUN(l, spec, grid_of(p.n / vec), p);
 }
 
@@ -337,8 +338,9 @@ void flc_visit_pooling(flc_visitor *v) {
                     d == FL_BF16 && vec > 1);
       if (!fl_dtype_is_float(d))
         continue;
-      pooling_visit(v, FLC_SPEC("pooling", "unmost_last", d, 0, vec),
-                    d == FL_BF16 && vec > 1);
+      for (int four = 0; four < (vec == 8 ? 2 : 1); four++)
+        pooling_visit(v, FLC_SPEC("pooling", "unmost_last", d, 0, vec, four),
+                      d == FL_BF16 && vec > 1);
       pooling_visit(v, FLC_SPEC("pooling", "mean_last", d, 0, vec),
                     d == FL_BF16 && vec > 1);
       pooling_visit(v, FLC_SPEC("pooling", "unmean_last", d, 0, vec),

@@ -226,14 +226,45 @@ __global__ void unmost(const __grid_constant__ pool_args a) {
   }
 }
 
-/* The same, channels last. */
-template <int D, int WIDE, int VEC>
+/* A bit for each of VEC channels: whether its maximum is at `here`. */
+template <int VEC, int PAIR>
+uint32_t maxima_at(const int64_t *where, int64_t here) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int v = 0; v < VEC; v += PAIR) {
+    fl_vec<int64_t, PAIR> at = fl_fetch<int64_t, PAIR>(where + v);
+#pragma unroll
+    for (int k = 0; k < PAIR; k++)
+      bits |= (uint32_t)(at.at[k] == here) << (v + k);
+  }
+  return bits;
+}
+
+/* The same of 8 channels by four threads of one element, whose channels lie
+ * side by side: they read positions in the order of memory. */
+inline uint32_t maxima_of_four(const int64_t *where, int64_t here) {
+  int lane = threadIdx.x & 31, mine = lane & 3, first = lane - mine;
+  const int64_t *at = where - mine * 8 + mine * 2;
+  uint32_t bits = 0, all = 0;
+#pragma unroll
+  for (int k = 0; k < 4; k++) { /* two channels of thread k */
+    fl_vec<int64_t, 2> v = fl_fetch<int64_t, 2>(at + k * 8);
+    bits |= (uint32_t)(v.at[0] == here) << (2 * k) |
+            (uint32_t)(v.at[1] == here) << (2 * k + 1);
+  }
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    all |= (__shfl_sync(0xfu << first, bits, first + k) >> (2 * mine) & 3)
+           << (2 * k);
+  return all;
+}
+
+/* The same, channels last. FOUR: groups of channels are a multiple of 4. */
+template <int D, int WIDE, int VEC, int FOUR>
 __global__ void unmost_last(const __grid_constant__ pool_args a) {
   typedef FL_W(D) W;
   typedef FL_S(D) S;
   typedef typename place<WIDE>::I I;
-  constexpr int PAIR = VEC > 1 ? 2 : 1; /* positions that are read at once */
-  constexpr int TWO = 2;                /* and windows */
   const I rows = (I)a.axis[1].out, columns = (I)a.axis[2].out;
   for (int64_t t = fl_thread(); t < a.n / VEC; t += fl_threads()) {
     int64_t e = t, channel = first_channel(a, &e, VEC);
@@ -247,24 +278,17 @@ __global__ void unmost_last(const __grid_constant__ pool_args a) {
     W sum[VEC] = {};
     for (I oz = z.from; oz < z.to; oz++)
       for (I orow = r.from; orow < r.to; orow++)
-        for (I oc = c.from; oc < c.to; oc += TWO) {
-          fl_vec<S, VEC> s[TWO];
-          fl_vec<int64_t, PAIR> at[TWO][VEC / PAIR];
+        for (I oc = c.from; oc < c.to; oc++) {
+          int64_t o = ((oz * rows + orow) * columns + oc) * a.channels;
+          fl_vec<S, VEC> s = fl_fetch<S, VEC>(dy + o);
+          uint32_t bits;
+          if constexpr (FOUR)
+            bits = maxima_of_four(where + o, here);
+          else
+            bits = maxima_at<VEC, VEC == 1 ? 1 : 2>(where + o, here);
 #pragma unroll
-          for (int k = 0; k < TWO; k++) {
-            I last = oc + k < c.to ? oc + k : oc;
-            int64_t o = ((oz * rows + orow) * columns + last) * a.channels;
-            s[k] = fl_fetch<S, VEC>(dy + o);
-#pragma unroll
-            for (int v = 0; v < VEC; v += PAIR)
-              at[k][v / PAIR] = fl_fetch<int64_t, PAIR>(where + o + v);
-          }
-#pragma unroll
-          for (int k = 0; k < TWO; k++)
-#pragma unroll
-            for (int v = 0; v < VEC; v++)
-              if (at[k][v / PAIR].at[v % PAIR] == here && oc + k < c.to)
-                sum[v] += fl_get<W>(s[k].at[v]);
+          for (int v = 0; v < VEC; v++)
+            sum[v] += bits >> v & 1 ? fl_get<W>(s.at[v]) : W(0);
         }
     fl_vec<S, VEC> y;
 #pragma unroll
