@@ -177,6 +177,24 @@ error "they never won"
     end
   end)
 
+  it("compare the library's plans of a convolution of one tap with a product", function()
+    for _, f in ipairs {"flare.conv(x, v)", "flare.conv_input_grad(y, v, x.shape)",
+                        "flare.conv_weight_grad(y, x, v.shape)"} do
+      for time, best in pairs {[20] = "plan<1>", [70] = "algorithm<0>"} do
+        local list = run(('FAKE_TIMES="plan<0>:70,plan<1>:%d,plan<2>:70,algorithm<0>:60"')
+          :format(time), ([[
+flare.backends{conv = "auto", matmul = "cublaslt"}
+local v, y = flare.ones({128, 64, 1, 1}, o), last(flare.ones({8, 128, 32, 32}, o))
+local function f() return %s end
+tried(f, "plan<1>")
+for _ = 1, 300 do f() end
+]]):format(f))
+        assert.equal("algorithm<0>", list[1])
+        assert.equal(best, list[#list])
+      end
+    end
+  end)
+
   it("are decided at once before the capture of a graph", function()
     local list = run(times, [[
 local g = flare.cuda.graph(function(y) return flare.conv(y, w, nil, {padding = 1}) end, x)

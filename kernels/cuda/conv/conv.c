@@ -1,5 +1,6 @@
 /* The rows conv, conv_input_grad and conv_weight_grad: what a launch asks for,
  * as a record. How it is done is in conv_native.c and cudnn.c. */
+#include "../gemm/product.h"
 #include "convolve.h"
 
 #include <string.h>
@@ -141,6 +142,61 @@ static fl_status run_into(const fl_launch *l, flc_conv *c, const fl_view *out,
   *to = v.data;
   fl_status s = flc_convolve(l, c);
   return s == FL_OK ? flc_move(l, out, &v) : s;
+}
+
+/* Whether elements lie as in a matrix (places, channels). */
+static bool places_by_channels(const flc_planes *p) {
+  int64_t step = p->channels;
+  bool lines = p->channel == 1;
+  for (int i = 2; i >= 0; step *= p->size[i--])
+    lines = lines && (p->size[i] == 1 || p->place[i] == step);
+  return lines && (p->images == 1 || p->image == step);
+}
+
+bool flc_conv_product(const flc_conv *c, flc_product *p) {
+  const void *w = c->w ? c->w : c->w_last;
+  int64_t places = c->y.images * flc_volume(c->y.size);
+  bool plain = c->groups == 1 && flc_volume(c->kernel) == 1 &&
+               flc_volume(c->stride) == 1 && places_by_channels(&c->x) &&
+               places_by_channels(&c->y);
+  for (int i = 0; i < 3; i++)
+    plain = plain && c->pad[i] == 0;
+  *p = (flc_product){
+      .dtype = c->dtype, .m = places, .bias_dtype = c->bias_dtype};
+  switch (c->kind) {
+  case FLC_CONV_FORWARD: /* y = x w^T */
+    p->n = c->outputs;
+    p->k = c->inputs;
+    p->a = c->x.data;
+    p->b = w;
+    p->c = c->y.data;
+    p->bias = c->bias;
+    p->bk = 1;
+    p->bn = c->inputs;
+    break;
+  case FLC_CONV_INPUT: /* x = y w */
+    p->n = c->inputs;
+    p->k = c->outputs;
+    p->a = c->y.data;
+    p->b = w;
+    p->c = c->x.data;
+    p->bk = c->inputs;
+    p->bn = 1;
+    break;
+  case FLC_CONV_WEIGHT: /* w = y^T x */
+    p->m = c->outputs;
+    p->n = c->inputs;
+    p->k = places;
+    p->a = c->y.data;
+    p->b = c->x.data;
+    p->c = (void *)(uintptr_t)w;
+    p->bk = c->inputs;
+    p->bn = 1;
+    break;
+  }
+  p->am = c->kind == FLC_CONV_WEIGHT ? 1 : p->k;
+  p->ak = c->kind == FLC_CONV_WEIGHT ? c->outputs : 1;
+  return plain;
 }
 
 FLC_KERNEL(conv) {

@@ -93,6 +93,9 @@ fl_status flc_depthwise(const fl_launch *l, const flc_conv *c);
 
 /* Our own kernels write contiguous memory; a copy follows where it is not. */
 fl_status flc_conv_native(const fl_launch *l, const flc_conv *c);
+/* Whether it is a product: of one tap, with channels innermost. */
+struct flc_product;
+bool flc_conv_product(const flc_conv *c, struct flc_product *p);
 /* By our own kernels or the library, as flc_conv_choice says. */
 fl_status flc_convolve(const fl_launch *l, const flc_conv *c);
 
