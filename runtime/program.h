@@ -102,12 +102,13 @@ static inline fl_dtype fl_program_type(const fl_program *p, int value) {
 FL_API size_t fl_program_source(const fl_program *p, char *text, size_t room);
 
 /* The kernel "epilogue" runs the kernel of a row, `row`, and then `program`
- * over its first result, elementwise. The launch has the operands of both:
- * first row_in inputs and row_out results of the row, then the inputs and
- * results of the program, of which input row_result is the result of the row.
- * Its elements lie in the order of the program's loops; the view of that input
- * says how, and has no memory. Neither has out[0] if nothing else reads it.
- * Attributes are the row's. */
+ * over its first result, elementwise, or `tile` (tile.h), which has reductions
+ * of it. The launch has the operands of both: first row_in inputs and row_out
+ * results of the row, then the inputs and results of the program or tile, of
+ * which input row_result is the result of the row. A program has its elements
+ * in the order of its loops; the view of that input says how, and has no
+ * memory. Neither has out[0] if nothing else reads it. Attributes are the
+ * row's. */
 typedef struct fl_epilogue { /* the two launches */
   fl_launch row, program;
   fl_view out[FL_MAX_OUT], in[FL_PROGRAM_IN];
@@ -123,6 +124,7 @@ static inline void fl_epilogue_split(const fl_launch *l, void *result,
   e->out[0].data = e->in[l->row_result].data = result;
   e->row = e->program = *l;
   e->row.program = NULL;
+  e->row.tile = NULL;
   e->row.n_in = l->row_in;
   e->row.n_out = l->row_out;
   e->row.out = e->out;

@@ -1,4 +1,5 @@
--- Compiled functions: elementwise operators behind a product, in its kernel.
+-- Compiled functions: elementwise operators behind a product, and sums of a convolution's result,
+-- in its kernel.
 local flare = require "flare"
 local core = require "flare.core"
 local F = flare.nn.functional
@@ -162,5 +163,17 @@ describe("operators behind a product", function()
   it("are found in the plan's text", function()
     local text = tostring(flare.explain(function() return flare.gelu(F.linear(x, w, bias)) end))
     assert.match("1 +fused product +linear%+gelu", text)
+  end)
+
+  it("are moments of the channels of a convolution, too", function()
+    local images = randn(2, 8, 24, 24):to{layout = "channels_last"}
+    local kernel, mean, var = randn(16, 8, 3, 3), randn(16), randn(16):abs()
+    local function step()
+      local y = flare.conv(images, kernel)
+      local m, v = mean:clone(), var:clone()
+      return y, flare.batch_norm(y, nil, nil, m, v):relu(), m, v
+    end
+    stats(step, 1e-4)
+    assert.match("fused convolution +conv%+batch_norm", tostring(flare.explain(step)))
   end)
 end)

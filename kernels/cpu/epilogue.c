@@ -1,9 +1,11 @@
-/* The kernel "epilogue": a row's kernel, then an expression of its result. */
+/* The kernel "epilogue": a row's kernel, then an expression of its result, or
+ * a tile. */
 #include "cpu.h"
 
 #include "../../runtime/program.h"
 
 FL_KERNEL(expr);
+FL_KERNEL(tile);
 
 FL_KERNEL(epilogue) {
   const fl_view *y = &l->out[0];
@@ -14,5 +16,5 @@ FL_KERNEL(epilogue) {
     return FL_ENOMEM;
   fl_epilogue_split(l, result, &e);
   fl_status s = l->row(&e.row);
-  return s ? s : FL_CPU(expr)(&e.program);
+  return s ? s : l->tile ? FL_CPU(tile)(&e.program) : FL_CPU(expr)(&e.program);
 }

@@ -182,6 +182,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(pooling)                                                                   \
   F(rnn)                                                                       \
   F(gemm)                                                                      \
+  F(moments)                                                                   \
   F(padded)                                                                    \
   F(grouped)                                                                   \
   F(skinny)                                                                    \

@@ -546,10 +546,7 @@ static uint64_t tile_key(const fl_launch *l, uint64_t numbers, uint64_t aligned,
   return key;
 }
 
-/* All texts of a plan with its tile, dtypes and operands set; they live as long
- * as the process. */
-static const char *make_texts(tile_plan *p, uint64_t key,
-                              const flc_chip *chip) {
+const char *flc_tile_texts(tile_plan *p, uint64_t key, const flc_chip *chip) {
   const char *first = NULL;
   bool good = true;
   plan_make(p, chip);
@@ -574,7 +571,7 @@ static const char *texts_of(const fl_launch *l, uint64_t key, uint64_t numbers,
   p->aligned = aligned;
   for (int k = 0; k < l->n_in + l->n_out; k++)
     p->dtype[k] = (k < l->n_in ? &l->in[k] : &l->out[k - l->n_in])->dtype;
-  const char *text = make_texts(p, key, flc_chip_of(l));
+  const char *text = flc_tile_texts(p, key, flc_chip_of(l));
   free(p);
   return text;
 }
@@ -675,64 +672,93 @@ FLC_KERNEL(tile) {
   return s;
 }
 
-/* --- for the check: samples, since tiles of users are in no pack --- */
+/* --- from moments that another kernel has found --- */
 
-/* x / sum(x) of bf16, the sums as f32, and sums over the rows. */
-static void visit_sample(flc_visitor *v, int64_t rows, int64_t reduced,
-                         bool columns, bool stores_all, bool sums) {
-  static const uint8_t types[] = {FL_F32, FL_F32};
-  static const fl_instr divide = {FL_ROW_div, FL_F32, FL_F32, 2,
-                                  0,          {0, 1}, {0}};
-  static const uint16_t out[] = {0, 1, 2};
-  static const flc_chip chip = {9, 0, 132, 50 << 20, 227 << 10};
-  fl_program body = {.n_in = 2,
-                     .n_instr = 1,
-                     .n_out = 3,
-                     .in_type = types,
-                     .instrs = &divide,
-                     .out = out};
-  fl_form at = {.coef = {columns ? 1 : reduced, columns ? rows : 1}};
-  fl_leaf leaves[] = {{FL_LEAF_LOAD, 0, 0, -1, -1, at},
-                      {FL_LEAF_REDUCE, FL_REDUCE_SUM, -1, 0, -1, {0, {0}}}};
-  fl_store stores[] = {{0, 1, {0, {1}}, 0, 0},
-                       {1, 2, at, 0, 0},
-                       {2, 2, {0, {0, 1}}, FL_STORE_SUM, 0}};
-  fl_tile t = {.body = &body,
-               .n_dims = 2,
-               .n_inner = 1,
-               .n_stores = 1 + stores_all + sums,
-               .n_in = 1,
-               .n_out = 2 + sums,
-               .shape = {rows, reduced},
-               .leaves = leaves,
-               .stores = stores};
-  uint64_t of[] = {(uint64_t)rows, (uint64_t)reduced, columns, stores_all,
-                   sums};
-  uint64_t key = flc_hash(FLC_HASH, of, sizeof of);
-  const char *text = flc_text_find(key);
-  tile_plan *p = text ? NULL : calloc(1, sizeof *p);
-  if (p) {
-    p->t = &t;
-    p->aligned = 15;
-    p->dtype[0] = p->dtype[2] = FL_BF16;
-    p->dtype[1] = p->dtype[3] = FL_F32;
-    text = make_texts(p, key, &chip);
-    free(p);
+/* Whether rows are the columns of a matrix (reduced, rows) that is the operand,
+ * of which the tile needs moments alone. */
+static bool takes_moments(const tile_plan *p, int operand) {
+  int found = 0;
+  for (int k = 0; k < n_in(p); k++) {
+    const fl_leaf *x = leaf_of(p, k);
+    if (!p->live[k] || (is_load(p, k) && !p->f.inner[k]))
+      continue;
+    if (is_load(p, k)) {
+      const fl_form *at = &p->leaf[k];
+      if (x->operand != operand || x->mask >= 0 || at->offset ||
+          p->n_dims != 2 || p->n_outer != 1 || at->coef[0] != 1 ||
+          at->coef[1] != p->rows)
+        return false;
+    } else if (is_reduce(p, k)) {
+      if (!is_moment(p, k) || !is_load(p, flc_tile_value(p, x->source)))
+        return false;
+      found += flc_sums_owner(p, k) == k;
+    } else
+      return false;
   }
-  for (unsigned k = 0; text && k < head_of(text).kernels; k++) {
-    flc_spec spec = {.file = "tile", .entry = "tile", .soon = true};
-    spec.text = flc_text_find(key + k);
-    v->spec(v, &spec, k == 0);
-  }
+  return found == 1 && p->f.phases == 2 && !p->sums && !p->writes_inner;
 }
 
-void flc_visit_tile(flc_visitor *v) {
-  visit_sample(v, 4096, 768, false, true, false);     /* a warp a row */
-  visit_sample(v, 4096, 8192, false, true, false);    /* a block, values kept */
-  visit_sample(v, 4096, 1 << 18, false, true, false); /* loaded again */
-  visit_sample(v, 4096, 200, true, true, false);      /* columns */
-  visit_sample(v, 768, 1 << 16, true, false, false);  /* columns in segments */
-  visit_sample(v, 4096, 768, false, true, true); /* column sums beside rows */
-  visit_sample(v, 4096, 8192, false, true, true);
-  visit_sample(v, 4096, 1 << 18, false, true, true); /* sums in memory */
+/* The text of the kernel that joins the parts; empty: the tile is another one.
+ */
+static char *moments_text(const fl_launch *l, int operand, int parts,
+                          const tile_ready *r) {
+  tile_plan *p = calloc(1, sizeof *p);
+  char *text = NULL;
+  if (!p)
+    return NULL;
+  p->t = l->tile;
+  p->numbers = r->numbers;
+  p->aligned = r->aligned;
+  for (int k = 0; k < l->n_in + l->n_out; k++)
+    p->dtype[k] = (k < l->n_in ? &l->in[k] : &l->out[k - l->n_in])->dtype;
+  plan_make(p, flc_chip_of(l));
+  if (takes_moments(p, operand)) {
+    p->segments = parts;
+    p->kernels = 2;
+    p->kept = false;
+    text = text_make(p, 1);
+  } else
+    text = calloc(1, 1);
+  free(p);
+  return text;
+}
+
+fl_status flc_tile_moments(const fl_launch *l, int operand, int64_t rows,
+                           int64_t reduced, int parts, const char **text) {
+  uint64_t args[FL_TILE_OPERANDS + 3];
+  tile_ready r = operands_of(l, args);
+  uint64_t of[] = {(uint64_t)operand, (uint64_t)parts};
+  uint64_t key = flc_hash(tile_key(l, r.numbers, r.aligned, flc_chip_of(l)), of,
+                          sizeof of);
+  const fl_tile *t = l->tile;
+  int64_t all = 1, outer = 1;
+  for (int k = 0; k < t->n_dims; k++) {
+    all *= t->shape[k];
+    outer *= k < t->n_dims - t->n_inner ? t->shape[k] : 1;
+  }
+  *text = NULL;
+  if (outer != rows || all != rows * reduced || t->n_positions)
+    return FL_OK;
+  const char *found = flc_text_find(key);
+  if (!found) {
+    char *made = moments_text(l, operand, parts, &r);
+    if (!made || !(found = flc_text_keep(key, made)))
+      return fli_fail(FL_ENOMEM, "out of memory: the text of a kernel");
+  }
+  *text = *found ? found : NULL;
+  return FL_OK;
+}
+
+fl_status flc_tile_finish(const fl_launch *l, const char *text,
+                          const void *parts) {
+  uint64_t args[FL_TILE_OPERANDS + 3];
+  int n = l->n_in + l->n_out;
+  tile_head h = head_of(text);
+  flc_grid grid = {.x = h.x, .y = h.y, .block = h.block};
+  flc_spec spec = {.file = "tile", .entry = "tile", .text = text, .soon = true};
+  operands_of(l, args);
+  args[n] = (uint64_t)(uintptr_t)parts;
+  return l->probe
+             ? flc_run_soon(l, &spec)
+             : flc_run(l, &spec, grid, args, ((size_t)n + 1) * sizeof *args);
 }

@@ -114,6 +114,17 @@ size_t flc_columns_scratch(const tile_plan *p);
 /* Of the second kernel. */
 int64_t flc_columns_blocks(const tile_plan *p, int *threads);
 
+/* The tile by the moments of parts of the operand (reduced, rows), by `text`;
+ * NULL: it needs other things as well. A part has count, mean, 0 and deviation
+ * of each row, as floats. */
+fl_status flc_tile_moments(const fl_launch *l, int operand, int64_t rows,
+                           int64_t reduced, int parts, const char **text);
+fl_status flc_tile_finish(const fl_launch *l, const char *text,
+                          const void *parts);
+
+/* All texts of a plan with its tile, dtypes and operands set; they live as long
+ * as the process: the first one, those behind it by the keys behind this. */
+const char *flc_tile_texts(tile_plan *p, uint64_t key, const flc_chip *chip);
 /* The text of kernel k, to be freed; NULL: out of memory. */
 char *flc_tile_text(tile_plan *p, int k, const char *head);
 

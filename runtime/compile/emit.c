@@ -555,18 +555,34 @@ static uint32_t emit_origin(const fuse *f, uint32_t entry) {
   return entry == FUSE_NONE ? entry : f->parts[entry].origin;
 }
 
+/* The input of the tile that is the first result of the launch, if it has few
+ * operands and no positions; -1. */
+static int emit_summed(const emitting *m, const fli_entry *e) {
+  const fli_arg *y = fli_fuse_arg(m->f, e->arg + (uint32_t)e->n_in);
+  for (int k = 0; k < m->n_in; k++)
+    if (m->operands[k].slot == y->slot)
+      return m->n_in <= FL_PROGRAM_IN && m->g->n_written <= FL_MAX_OUT &&
+                     !m->n_positions
+                 ? k
+                 : -1;
+  return -1;
+}
+
 /* The kernel of a group: if it can be, with that of step `leader`, whose result
  * it reads; `whole`: else it is a launch of the window as it was called. */
 static fl_status emit_kernel(emitting *m, int leader, bool whole, fli_step *x) {
   fuse *f = m->f;
   int result = -1;
   FLI_TRY(emit_graph(m, x));
-  if (leader >= 0 && emit_may_be_expression(m))
-    result =
-        emit_result(m, &f->w->entries[f->parts[f->steps[leader].entry].origin]);
+  uint32_t origin =
+      leader >= 0 ? f->parts[f->steps[leader].entry].origin : FUSE_NONE;
+  if (leader >= 0 && m->g->inner)
+    result = whole ? -1 : emit_summed(m, &f->w->entries[origin]);
+  else if (leader >= 0 && emit_may_be_expression(m))
+    result = emit_result(m, &f->w->entries[origin]);
   if (result >= 0) {
-    FLI_TRY(emit_expression(m, x));
-    return fli_fuse_lead(f, f->parts[f->steps[leader].entry].origin, result, x);
+    FLI_TRY(m->g->inner ? emit_tile(m, x) : emit_expression(m, x));
+    return fli_fuse_lead(f, origin, result, x);
   }
   if (!whole)
     return emit_is_expression(m) ? emit_expression(m, x) : emit_tile(m, x);

@@ -1,6 +1,8 @@
 /* Expressions behind a product: elementwise launches that read the result of a
  * row with FL_EPILOGUE run in its kernel, which gives them what it has computed
- * before it is stored. The result itself is stored if something else reads it.
+ * before it is stored. So do tiles of rows that are the channels of the result
+ * of a row with FL_MOMENTS. The result itself is stored if something else reads
+ * it.
  */
 #include "fuse.h"
 #include "rows.h"
@@ -50,7 +52,7 @@ static bool step_waits(const fuse *f, uint32_t k, uint32_t s) {
 static bool step_leads(const fuse *f, uint32_t k, const fuse_group *g) {
   const fli_entry *e = step_launch(f, k);
   if (!e || f->parts[f->steps[k].entry].role != FUSE_LAUNCH || e->writes ||
-      !fli_row_epilogue(e->op))
+      !(g->inner ? fli_row_moments(e->op) : fli_row_epilogue(e->op)))
     return false;
   const fli_arg *y = fli_fuse_arg(f, e->arg + (uint32_t)e->n_in);
   if (!f->w->slots[y->slot].made || !fli_is_float(y->meta.dtype))
@@ -73,7 +75,7 @@ static int step_of(const fuse *f, uint32_t s, uint32_t entry) {
 int fli_fuse_leader(const fuse *f, uint32_t s) {
   const fuse_group *g = f->steps[s].group;
   int best = -1;
-  if (!f->epilogues || f->c->exact || g->inner)
+  if (!f->epilogues || f->c->exact || (g->inner && !g->tall))
     return -1;
   for (int i = 0; i < g->n_leaves; i++) {
     const fuse_leaf *x = &g->leaves[i];
@@ -196,32 +198,35 @@ fl_status fli_plan_epilogue(fli_window *w, const fli_plan *p,
                             const fli_step *x) {
   const fli_entry *e = &w->entries[x->leader - 1];
   const fl_program *program = x->op->program;
+  int n_in = x->tile ? x->tile->n_in : program->n_in,
+      n_out = x->tile ? x->tile->n_out : program->n_out;
   const fli_fused_operand *in = p->operands + x->operands, *out = in + x->n_in;
   const fli_arg *a = &w->args[e->arg];
   fl_view views[FL_MAX_PARAMS + FL_PROGRAM_IN + 2 * FL_MAX_OUT], *v = views;
   const fl_meta *metas[2] = {NULL, NULL};
   const fl_op *op;
   FLI_TRY(fli_epilogue_op(w->rt, &op));
-  bool kept = x->n_out == program->n_out + e->n_out;
+  bool kept = x->n_out == n_out + e->n_out;
   for (int k = 0; k < e->n_in; k++)
     fli_window_view(w, &a[k], e->common, v++);
-  for (int k = 0; k < program->n_in; k++)
+  for (int k = 0; k < n_in; k++)
     if (k == x->result)
       result_view(&in[k], v++);
     else
       fli_plan_view(w, &in[k], v++);
   for (int k = e->n_in; k < e->n_in + e->n_out; k++)
     fli_window_view(w, &a[k], e->common, v++);
-  for (int k = 0; k < program->n_out; k++)
+  for (int k = 0; k < n_out; k++)
     fli_plan_view(w, &out[k], v++);
   for (int k = 0; k < 2 && k < e->n_in; k++)
     metas[k] = a[k].slot == FLI_ARG_NONE ? NULL : &a[k].meta;
-  fl_launch l = {.n_in = e->n_in + program->n_in,
-                 .n_out = e->n_out + program->n_out,
+  fl_launch l = {.n_in = e->n_in + n_in,
+                 .n_out = e->n_out + n_out,
                  .in = views,
-                 .out = views + e->n_in + program->n_in,
+                 .out = views + e->n_in + n_in,
                  .attrs = fli_entry_attrs(w, e),
                  .program = program,
+                 .tile = x->tile,
                  .row = e->op->kernel[w->device >> 8],
                  .row_in = e->n_in,
                  .row_out = e->n_out,

@@ -170,12 +170,14 @@ static double form_elements(const fl_form *at, int dims, const int64_t *shape) {
   return n;
 }
 
-/* Elements that the kernel reads or writes of operand k. */
+/* Elements that the kernel reads or writes of operand k, which a leader's have
+ * shapes of. */
 static double operand_elements(const fli_step *x, const fli_fused_operand *o,
                                int k) {
   const fl_tile *t = x->tile;
   double n = 0;
-  if (!t)
+  bool own = t && (k < x->n_in ? k >= t->n_in : k >= x->n_in + t->n_out);
+  if (!t || own)
     return (double)fl_numel(o->meta.ndim, o->meta.shape);
   for (int i = 0; i < t->body->n_in && k < x->n_in; i++)
     if (t->leaves[i].kind == FL_LEAF_LOAD && t->leaves[i].operand == k)

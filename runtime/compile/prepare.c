@@ -62,27 +62,32 @@ static fl_status prepare_epilogue(const fli_plan *p, const fli_window *w,
   fl_view views[FL_MAX_PARAMS + FL_PROGRAM_IN + 2 * FL_MAX_OUT], *v = views;
   fl_backend *b = fli_backend(w->rt, w->device);
   const fl_program *f = x->op->program;
+  int n_in = x->tile ? x->tile->n_in : f->n_in,
+      n_out = x->tile ? x->tile->n_out : f->n_out;
+  fli_step own = *x; /* whose operands have shapes */
   const fli_fused_operand *o = p->operands + x->operands;
   const fli_entry *e = entry_of(p, w, x->leader - 1);
   const fli_arg *a = &w->args[e->arg];
   fl_scratch none = {.get = no_scratch};
   const fl_op *op;
   FLI_TRY(fli_epilogue_op(w->rt, &op));
+  own.tile = NULL;
   for (int k = 0; k < e->n_in; k++)
-    prepare_arg(x, e, &a[k], v++);
-  for (int k = 0; k < f->n_in; k++)
+    prepare_arg(&own, e, &a[k], v++);
+  for (int k = 0; k < n_in; k++)
     prepare_view(x, &o[k], v++);
   for (int k = e->n_in; k < e->n_in + e->n_out; k++)
-    prepare_arg(x, e, &a[k], v++);
-  for (int k = 0; k < f->n_out; k++)
+    prepare_arg(&own, e, &a[k], v++);
+  for (int k = 0; k < n_out; k++)
     prepare_view(x, &o[x->n_in + k], v++);
   fl_launch l = {.op = op->info.name,
-                 .n_in = e->n_in + f->n_in,
-                 .n_out = e->n_out + f->n_out,
+                 .n_in = e->n_in + n_in,
+                 .n_out = e->n_out + n_out,
                  .in = views,
-                 .out = views + e->n_in + f->n_in,
+                 .out = views + e->n_in + n_in,
                  .attrs = fli_entry_attrs(w, e),
                  .program = f,
+                 .tile = x->tile,
                  .row = e->op->kernel[w->device >> 8],
                  .row_in = e->n_in,
                  .row_out = e->n_out,

@@ -62,6 +62,8 @@ bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
 
 /* Whether kernels of the row may apply an expression to the first result. */
 bool fli_row_epilogue(const fl_op *op);
+/* Whether they may find the moments of each channel of it. */
+bool fli_row_moments(const fl_op *op);
 /* Whether libraries apply the row to the result of a product in its kernel. */
 bool fli_row_in_product(const fl_op *op);
 

@@ -28,6 +28,7 @@ return {
     loss = "d9aada9a",
     map = "5484683a",
     mask = "588ccfd3",
+    moments_sm90 = "f1f5e497",
     norm = "015a31ad",
     optim = "ec122ea9",
     padded = "9b0860ec",

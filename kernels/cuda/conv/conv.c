@@ -199,6 +199,26 @@ bool flc_conv_product(const flc_conv *c, flc_product *p) {
   return plain;
 }
 
+fl_status flc_conv_moments(const fl_launch *l, const fl_launch *tile,
+                           int operand, bool *done) {
+  const fl_view *out = &l->out[0], *x = &l->in[FL_IN_conv_x],
+                *w = &l->in[FL_IN_conv_weight];
+  flc_conv c = {.kind = FLC_CONV_FORWARD, .dtype = out->dtype};
+  *done = false;
+  if (x->dtype != out->dtype || w->dtype != out->dtype ||
+      l->in[FL_IN_conv_bias].data || fl_view_numel(out) == 0)
+    return FL_OK;
+  read_window(l, &c, FL_ATTR_conv_stride, w);
+  open_planes(&c.y, out, c.spatial);
+  open_planes(&c.x, x, c.spatial);
+  c.w = w->data;
+  flc_product p;
+  return flc_conv_product(&c, &p) && w->stride[1] == 1 &&
+                 w->stride[0] == c.inputs
+             ? flc_product_moments(l, &p, tile, operand, done)
+             : FL_OK;
+}
+
 FLC_KERNEL(conv) {
   const fl_view *out = &l->out[0], *bias = &l->in[FL_IN_conv_bias];
   flc_conv c = {.kind = FLC_CONV_FORWARD, .dtype = out->dtype};

@@ -7,6 +7,8 @@
 fl_status fl_cuda_matmul(const fl_launch *l);
 fl_status fl_cuda_linear(const fl_launch *l);
 fl_status fl_cuda_quantized_linear(const fl_launch *l);
+fl_status fl_cuda_conv(const fl_launch *l);
+fl_status fl_cuda_tile(const fl_launch *l);
 
 fl_status flc_product_behind(const flc_product *p, void *c) {
   fl_epilogue e;
@@ -91,6 +93,12 @@ FLC_KERNEL(epilogue) {
                                                   fl_dtype_size(y->dtype))))
     return FL_ENOMEM;
   fl_epilogue_split(l, result, &e);
+  if (l->row == fl_cuda_conv && l->tile) {
+    bool done = false;
+    s = flc_conv_moments(&e.row, &e.program, l->row_result, &done);
+    if (s || done)
+      return s;
+  }
   s = l->probe ? FL_OK : l->row(&e.row);
-  return s ? s : fl_cuda_expr(&e.program);
+  return s ? s : l->tile ? fl_cuda_tile(&e.program) : fl_cuda_expr(&e.program);
 }

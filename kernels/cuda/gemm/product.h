@@ -107,6 +107,13 @@ typedef struct skinny_cut {
 skinny_cut flc_skinny_cut(const fl_launch *l, int64_t blocks, int64_t k,
                           int64_t chunk, int64_t most);
 fl_status fl_cuda_expr(const fl_launch *l);
+/* A convolution and the tile behind it, if its kernel finds the moments that
+ * the tile needs (moments.c); else *done is false. `operand`: of the tile, the
+ * result. */
+fl_status flc_conv_moments(const fl_launch *l, const fl_launch *tile,
+                           int operand, bool *done);
+fl_status flc_product_moments(const fl_launch *l, const flc_product *p,
+                              const fl_launch *tile, int operand, bool *done);
 /* Sets what is behind the product, if the launch has an expression: an
  * activation alone becomes that of a product that has none. */
 void flc_product_take(const fl_launch *l, flc_product *p);
