@@ -26,6 +26,14 @@ describe("files with bytes turned over", function()
   end)
 end)
 
+describe("a monitor", function()
+  it("needs room for a row, and no negative period", function()
+    for _, o in ipairs {{}, {room = 0}, {room = -1}, {room = 1 << 40}, {room = 4, period = -1}} do
+      assert.error_matches(function() core.monitor(o) end, "monitor: room must be 1 to")
+    end
+  end)
+end)
+
 local function refused(message, op, ...)
   local ok, said = pcall(core.ops[op], ...)
   assert.is_false(ok)

@@ -6,11 +6,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+
+#define MOST_ROWS (1 << 24)
 
 typedef struct monitor {
   uint64_t magic;
@@ -127,9 +130,16 @@ static int monitor_open(lua_State *L) {
                           .library = text_field(L, "library"),
                           .gpus = text_field(L, "gpus"),
                           .process = (long)number_field(L, "process")};
+  lua_Integer period = number_field(L, "period"),
+              room = number_field(L, "room");
+  if (period < 0 || period > INT_MAX || room < 1 || room > MOST_ROWS)
+    fll_error(L,
+              "monitor: room must be 1 to %d rows, and period 0 or more "
+              "milliseconds",
+              MOST_ROWS);
   monitor *m = fll_newobject(L, FLL_MONITOR, sizeof *m, 0);
-  m->period = (int)number_field(L, "period");
-  m->room = (size_t)number_field(L, "room");
+  m->period = (int)period;
+  m->room = (size_t)room;
   m->process = getpid();
   m->wake[0] = m->wake[1] = -1;
   pthread_mutex_init(&m->reading, NULL);
