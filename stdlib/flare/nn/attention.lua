@@ -65,7 +65,7 @@ function MultiHeadAttention:forward(x, memory, mask)
   local v = split(self.v(memory), heads)
   local y = core.attention(q, k, v, mask, {causal = self.causal,
                                            dropout = self.training and self.dropout or 0})
-  return self.out(y:transpose(2, 3):reshape(x:size(1), x:size(2), -1))
+  return self.out(y:transpose(2, 3):reshape(x:size(1), x:size(2), y:size(2) * y:size(4)))
 end
 
 --- The attention weights that forward uses: the softmax of the scores over the memory's positions.
