@@ -4,7 +4,7 @@
 #include "call.h"
 
 static fl_status check_whole(const fl_tensor *t, bool away) {
-  if (!t || !t->rt || !t->storage)
+  if (!t->rt || !t->storage)
     return fli_fail(FL_ECLOSED, "tensor is closed");
   FLI_TRY(fli_check_owner(t->rt));
   if (t->meta.dtype != FL_U8 || (size_t)t->numel != t->storage->bytes)
@@ -42,14 +42,17 @@ static fl_status copy_whole(fl_tensor *t, fl_tensor *host, bool in) {
 }
 
 fl_status fl_tensor_store(fl_tensor *t, fl_tensor *host) {
+  FLI_NEED(t, "bytes");
   return copy_whole(t, host, false);
 }
 
 fl_status fl_tensor_fetch(fl_tensor *t, fl_tensor *host) {
+  FLI_NEED(t, "bytes");
   return copy_whole(t, host, true);
 }
 
 fl_status fl_tensor_passed(fl_tensor *t) {
+  FLI_NEED(t, "bytes");
   FLI_TRY(check_whole(t, false));
   FLI_TRY(fli_settle(t));
   if (t->rt->watch)
@@ -59,6 +62,7 @@ fl_status fl_tensor_passed(fl_tensor *t) {
 }
 
 fl_status fl_tensor_evict(fl_tensor *t) {
+  FLI_NEED(t, "bytes");
   FLI_TRY(fl_tensor_passed(t));
   fl_storage *s = t->storage;
   fli_storage_empty(t->rt, s);
@@ -67,6 +71,7 @@ fl_status fl_tensor_evict(fl_tensor *t) {
 }
 
 fl_status fl_tensor_refill(fl_tensor *t, fl_site site) {
+  FLI_NEED(t, "bytes");
   FLI_TRY(check_whole(t, true));
   FLI_TRY(fli_storage_fill(t->rt, t->storage, site));
   t->storage->away = false;

@@ -88,7 +88,7 @@ static bool is_watched(const fl_storage *s) {
 
 fl_status fl_keep(fl_tensor *t, fl_kept **out) {
   FLI_NEED(t, "t");
-  FLI_NEED(out, "out");
+  FLI_NEED(out, "k");
   if (!t->rt)
     return fli_fail(FL_ECLOSED, "keep: the tensor is closed");
   FLI_TRY(fli_check_owner(t->rt));
@@ -124,8 +124,6 @@ fl_status fl_keep(fl_tensor *t, fl_kept **out) {
 }
 
 static fl_status check_kept(const fl_kept *k, const fl_tensor *t) {
-  FLI_NEED(k, "k");
-  FLI_NEED(t, "t");
   if (fl_tensor_closed(k->whole) || !k->whole->storage)
     return fli_fail(FL_ECLOSED, "the runtime of what was kept is closed");
   FLI_TRY(fli_need_memory(t, "back: "));
@@ -136,6 +134,8 @@ static fl_status check_kept(const fl_kept *k, const fl_tensor *t) {
 }
 
 fl_status fl_kept_restore(fl_kept *k, fl_tensor *t) {
+  FLI_NEED(k, "k");
+  FLI_NEED(t, "t");
   FLI_TRY(check_kept(k, t));
   fl_runtime *rt = t->rt;
   fl_storage *s = k->whole->storage;
@@ -165,6 +165,8 @@ fl_status fl_kept_restore(fl_kept *k, fl_tensor *t) {
 }
 
 fl_status fl_kept_value(fl_kept *k, fl_tensor *t, fl_tensor **out) {
+  FLI_NEED(k, "k");
+  FLI_NEED(t, "t");
   FLI_NEED(out, "out");
   FLI_TRY(check_kept(k, t));
   if (k->copy && !k->flat)

@@ -78,6 +78,36 @@ static void test_memory(void) {
   IGNORES(fl_memory_flush(NULL, 0));
   GIVES(fl_memory_fail(NULL, 0, 0), 0);
   GIVES(*fl_memory_holders(NULL, 0, 3), 0);
+  size_t room, all;
+  NEEDS(fl_memory_driver(NULL, 0, &room, &all), "rt");
+  NEEDS(fl_memory_driver(rt, 0, NULL, &all), "free");
+  NEEDS(fl_memory_driver(rt, 0, &room, NULL), "total");
+  REFUSES(fl_memory_driver(rt, 7, &room, &all), FL_EARG);
+  NEEDS(fl_tensor_memory(NULL, &made), "t");
+  NEEDS(fl_tensor_memory(t, NULL), "bytes");
+  REFUSES(fl_tensor_memory(gone, &made), FL_ECLOSED);
+  NEEDS(fl_tensor_store(NULL, t), "bytes");
+  REFUSES(fl_tensor_store(t, NULL), FL_EARG);
+  NEEDS(fl_tensor_fetch(NULL, t), "bytes");
+  REFUSES(fl_tensor_fetch(t, NULL), FL_EARG);
+  NEEDS(fl_tensor_passed(NULL), "bytes");
+  NEEDS(fl_tensor_evict(NULL), "bytes");
+  REFUSES(fl_tensor_evict(gone), FL_ECLOSED);
+  NEEDS(fl_tensor_refill(NULL, 0), "bytes");
+  REFUSES(fl_tensor_refill(t, 0), FL_EARG);
+  fl_kept *kept = NULL;
+  NEEDS(fl_keep(NULL, &kept), "t");
+  NEEDS(fl_keep(t, NULL), "k");
+  REFUSES(fl_keep(gone, &kept), FL_ECLOSED);
+  TAKES(fl_keep(t, &kept));
+  NEEDS(fl_kept_restore(NULL, t), "k");
+  NEEDS(fl_kept_restore(kept, NULL), "t");
+  NEEDS(fl_kept_value(NULL, t, &made), "k");
+  NEEDS(fl_kept_value(kept, NULL, &made), "t");
+  NEEDS(fl_kept_value(kept, t, NULL), "out");
+  GIVES(fl_kept_bytes(NULL), 0);
+  IGNORES(fl_kept_release(NULL));
+  fl_kept_release(kept);
   IGNORES(fl_memory_trace(NULL, NULL, NULL));
   GIVES(fl_handles_bytes(NULL, NULL), 0);
   IGNORES(fl_handles_bytes(rt, NULL));
@@ -401,6 +431,11 @@ static void test_vmap(void) {
   fl_vmap_close(rt);
 }
 
+static fl_status each_saved(void *context, fl_tensor *bytes) {
+  (void)context, (void)bytes;
+  return FL_OK;
+}
+
 static void test_gradients(void) {
   fl_tensor *none[1] = {NULL}, *grads[1], *leaf = NULL;
   CHECK(fl_tensor_zeros(rt, FL_F32, 2, shape, 0, &leaf) == FL_OK);
@@ -458,6 +493,10 @@ static void test_tape(void) {
   REFUSES(fl_tape_custom(rt, "f", 1, 0, 1, &gone, 1, &t), FL_ECLOSED);
   REFUSES(fl_tape_custom(rt, "f", 1, 0, -1, &t, 1, &t), FL_EARG);
   REFUSES(fl_tape_custom(rt, "f", 1, 0, 1, &t, -1, &t), FL_EARG);
+  GIVES(fl_tape_now(NULL), 0);
+  NEEDS(fl_tape_saved(NULL, 0, 0, each_saved, NULL), "t");
+  NEEDS(fl_tape_saved(t, 0, 0, NULL, NULL), "each");
+  TAKES(fl_tape_saved(t, 0, 0, each_saved, NULL));
   GIVES(*fl_tape_text(NULL, 3), 0);
   IGNORES(fl_tape_text(t, -3));
   GIVES(*fl_launches_text(NULL, 3), 0);
