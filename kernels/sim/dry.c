@@ -152,7 +152,7 @@ fl_status fl_dry_open(const fl_backend_options *o, fl_backend *cpu,
   s->table = (fl_backend){
       .struct_size = sizeof(fl_backend),
       .name = "dry",
-      .flags = FL_BACKEND_ASYNC | FL_BACKEND_LAZY,
+      .flags = FL_BACKEND_ASYNC | FL_BACKEND_LAZY | FL_BACKEND_UNLISTED,
       .state = s,
       .device_count = dry_device_count,
       .kernel = dry_kernel,

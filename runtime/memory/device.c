@@ -116,8 +116,9 @@ fl_status fl_device_find(fl_runtime *rt, const char *name, fl_device *d) {
   }
   char list[128] = "";
   for (int k = 0; k < rt->n_backends; k++)
-    snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s",
-             k ? ", " : "", rt->backends[k]->name);
+    if (!(rt->backends[k]->flags & FL_BACKEND_UNLISTED))
+      snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s",
+               k ? ", " : "", rt->backends[k]->name);
   return fli_fail(FL_EARG, "there is no device \"%s\"; there are: %s", name,
                   list);
 }
