@@ -499,10 +499,9 @@ static fl_status run_shape(call *c, flc_tuned *place, bool own) {
 /* All kernels that a measurement may run, and the one behind the library's. */
 static fl_status multiply_probe(const fl_launch *l, const flc_product *p) {
   call c = {.l = l, .p = p};
-  int64_t key[FLC_KEY];
   fl_status s = flc_product_skinny(p) ? flc_product_run_skinny(l, p) : FL_OK;
-  if (!s && flc_blas_get() && (c.handle = handle_of(l)) &&
-      cublaslt_describe(&c, key) && !c.inside)
+  choose_epilogue(&c);
+  if (!s && !c.inside && flc_blas_get())
     s = cublaslt_apply(l, p, c.to, c.biased);
   return s ? s : flc_product_first(l, p);
 }
