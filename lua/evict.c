@@ -4,10 +4,6 @@
 
 #include <stdlib.h>
 
-static fl_tensor *host_at(lua_State *L, int i, const char *where) {
-  return lua_isnoneornil(L, i) ? NULL : fll_checktensor(L, i, where, "host");
-}
-
 /* memory_of(t): the memory behind a tensor, as a tensor of bytes. */
 static int memory_of(lua_State *L) {
   fl_lua *st = fll_enter(L);
@@ -20,20 +16,22 @@ static int memory_of(lua_State *L) {
 }
 
 /* store(bytes, host), fetch(bytes, host): copies on the stream in use. */
-static int evict_store(lua_State *L) {
+static int evict_copy(lua_State *L, const char *where,
+                      fl_status (*copy)(fl_tensor *bytes, fl_tensor *host)) {
   fl_lua *st = fll_enter(L);
-  fll_check(L, st,
-            fl_tensor_store(fll_checktensor(L, 1, "store", "bytes"),
-                            host_at(L, 2, "store")));
+  fl_tensor *bytes = fll_checktensor(L, 1, where, "bytes");
+  fl_tensor *host =
+      lua_isnoneornil(L, 2) ? NULL : fll_checktensor(L, 2, where, "host");
+  fll_check(L, st, copy(bytes, host));
   return 0;
 }
 
+static int evict_store(lua_State *L) {
+  return evict_copy(L, "store", fl_tensor_store);
+}
+
 static int evict_fetch(lua_State *L) {
-  fl_lua *st = fll_enter(L);
-  fll_check(L, st,
-            fl_tensor_fetch(fll_checktensor(L, 1, "fetch", "bytes"),
-                            host_at(L, 2, "fetch")));
-  return 0;
+  return evict_copy(L, "fetch", fl_tensor_fetch);
 }
 
 static int evict(lua_State *L) {
