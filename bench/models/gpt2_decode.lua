@@ -47,15 +47,7 @@ end
 
 local function build(o)
   local model = common.prepare(o, GPT(o)):to(o.dtype)
-  local token, position = common.ids(o, o.vocabulary, {1, 1}), common.ids(o, 1, {1})
-  local function step()
-    return flare.no_grad(function()
-      token:copy_(model(token, position))
-      position:copy_(position % o.time + 1)
-      return token
-    end)
-  end
-  return {model = model, items = 1, step = common.captured(o, step)}
+  return common.decoding(o, model)
 end
 
 return {

@@ -13,13 +13,6 @@ function RMSNorm:forward(x)
   return x / ((x * x):mean(-1, {keepdim = true}) + 1e-5):sqrt() * self.weight
 end
 
--- x (batch, heads, time, size): rotates the pairs (i, i + size / 2)
-local function rotate(x, cos, sin)
-  local half = x:size(4) // 2
-  local a, b = x:narrow(4, 1, half), x:narrow(4, half + 1, half)
-  return flare.cat({a * cos - b * sin, b * cos + a * sin}, 4)
-end
-
 local Block = flare.class("Block", nn.Module)
 
 function Block:init(o)
@@ -42,7 +35,7 @@ function Block:forward(x, cos, sin)
   local q = self.q(h):view(batch, time, self.heads, self.size):transpose(2, 3)
   local k = self.k(h):view(batch, time, self.groups, self.size):transpose(2, 3)
   local v = self.v(h):view(batch, time, self.groups, self.size):transpose(2, 3)
-  q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+  q, k = common.rotate(q, cos, sin), common.rotate(k, cos, sin)
   local y = flare.attention(q, k, v, {causal = true})
   x = x + self.out(y:transpose(2, 3):reshape(x.shape))
   h = self.norm2(x)

@@ -14,13 +14,6 @@ function RMSNorm:forward(x)
   return (y / ((y * y):mean(-1, {keepdim = true}) + 1e-5):sqrt()):to(x.dtype) * self.weight
 end
 
--- x (1, heads, 1, size): rotates the pairs (i, i + size / 2)
-local function rotate(x, cos, sin)
-  local half = x:size(4) // 2
-  local a, b = x:narrow(4, 1, half), x:narrow(4, half + 1, half)
-  return flare.cat({a * cos - b * sin, b * cos + a * sin}, 4)
-end
-
 local Block = flare.class("Block", nn.Module)
 
 function Block:init(o)
@@ -40,7 +33,7 @@ end
 function Block:forward(x, position, mask, cos, sin)
   local heads, groups = self.heads, self.groups
   local h = self.qkv(self.norm1(x)):view(1, -1, 1, self.size)
-  local turned = rotate(h:narrow(2, 1, heads + groups), cos, sin)
+  local turned = common.rotate(h:narrow(2, 1, heads + groups), cos, sin)
   self.keys:index_copy_(3, position, turned:narrow(2, heads + 1, groups))
   self.values:index_copy_(3, position, h:narrow(2, heads + groups + 1, groups))
   local y = flare.attention(turned:narrow(2, 1, heads), self.keys, self.values, {mask = mask})
@@ -77,15 +70,7 @@ end
 local function build(o)
   local model = common.prepare(o, Llama(o)):to(o.dtype)
   if o.bits < 16 then model:quantize {bits = o.bits, group = o.group} end
-  local token, position = common.ids(o, o.vocabulary, {1, 1}), common.ids(o, 1, {1})
-  local function step()
-    return flare.no_grad(function()
-      token:copy_(model(token, position))
-      position:copy_(position % o.time + 1)
-      return token
-    end)
-  end
-  return {model = model, items = 1, step = common.captured(o, step)}
+  return common.decoding(o, model)
 end
 
 return {

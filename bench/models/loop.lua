@@ -119,6 +119,28 @@ function M.captured(o, f)
   end
 end
 
+--- What a model that generates token by token runs: model(token, position) is the next one, ids of
+-- shape (1, 1), positions from 1 to o.time and then from 1 again.
+function M.decoding(o, model)
+  local token, position = M.ids(o, o.vocabulary, {1, 1}), M.ids(o, 1, {1})
+  local function step()
+    return flare.no_grad(function()
+      token:copy_(model(token, position))
+      position:copy_(position % o.time + 1)
+      return token
+    end)
+  end
+  return {model = model, items = 1, step = M.captured(o, step)}
+end
+
+--- x (batch, heads, time, size) with the pairs (i, i + size / 2) rotated: RoPE (Su et al., 2021)
+-- by slices and cat.
+function M.rotate(x, cos, sin)
+  local half = x:size(4) // 2
+  local a, b = x:narrow(4, 1, half), x:narrow(4, half + 1, half)
+  return flare.cat({a * cos - b * sin, b * cos + a * sin}, 4)
+end
+
 --- A training step: gradients to zero, `forward` in autocast, backward pass, clipping to the norm
 -- `clip`, if given, and the optimizer, whose numbers a graph could not change.
 function M.training(o, model, optimizer, forward, clip)
