@@ -221,10 +221,9 @@ static void find_values(maker *m) {
         uint8_t phase = (uint8_t)(n->phase[out[leaf->source]] + 1);
         more |= phase != n->phase[x];
         n->phase[x] = phase;
-      } else if (leaf->mask >= 0) {
-        more |= join_values(n, x, out[leaf->mask]);
-        if (leaf->kind == FL_LEAF_BITS)
-          more |= join_values(n, x, out[leaf->source]);
+      } else {
+        for (int of[2], k = leaf_values(m, x, of); k > 0; k--)
+          more |= join_values(n, x, of[k - 1]);
       }
     }
     for (int k = 0; k < m->p->n_instr; k++)
