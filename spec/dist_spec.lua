@@ -2,12 +2,7 @@
 -- pipeline of two stages.
 local launch = require "spec.support.launch"
 
-local function good(n, text)
-  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n), text)
-  launch.remove(folder)
-  assert.equal(0, status, out)
-  return out
-end
+local good = launch.good
 
 describe("flare.dist", function()
   it("is rank 0 of 1 without a job", function()

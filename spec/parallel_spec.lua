@@ -2,12 +2,7 @@
 -- one process computes, in f64.
 local launch = require "spec.support.launch"
 
-local function good(n, text)
-  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n), text, 60)
-  launch.remove(folder)
-  assert.equal(0, status, out)
-  return out
-end
+local function good(n, text) return launch.good(n, text, 60) end
 
 local helpers = [[
   local models, nn, optim, core = flare.models, flare.nn, flare.optim, flare.core

@@ -2,12 +2,7 @@
 -- checkpoints, in f64.
 local launch = require "spec.support.launch"
 
-local function good(n, text)
-  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n), text)
-  launch.remove(folder)
-  assert.equal(0, status, out)
-  return out
-end
+local good = launch.good
 
 -- A job's functions: `compare(make, loss, o)` trains a model of make() for two steps in one process
 -- and divided among the ranks, `near(a, b, what)` compares.

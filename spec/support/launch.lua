@@ -42,6 +42,14 @@ function M.run(options, text, seconds, variables)
   return status, out, took, folder
 end
 
+--- What n ranks print that run the text; all have to end with 0, within `limit` seconds.
+function M.good(n, text, limit)
+  local status, out, _, folder = M.run(("-n %d --tee all"):format(n), text, limit)
+  M.remove(folder)
+  assert(status == 0, out)
+  return out
+end
+
 --- How many seconds may pass on this machine, as busy as it is now, where `promised` may on an idle
 -- one: by the time that a job of four ranks takes to come and go.
 function M.within(promised)
