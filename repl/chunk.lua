@@ -4,7 +4,7 @@ local lex = require "flare.repl.lex"
 
 local M = {}
 
-local load, ipairs, math = load, ipairs, math
+local load, ipairs, math, select = load, ipairs, math, select
 
 -- --- top-level locals ---
 
@@ -36,6 +36,7 @@ local function read_locals(text)
           local mark = attribute(j + 1)
           found[#found + 1] = {name = words[j], kind = mark or "plain"}
           if mark == "close" then
+            found[#found].line = 1 + select(2, text:sub(1, tokens[j].from):gsub("\n", ""))
             local from, to = tokens[j + 1].from, tokens[j + 3].to
             plain = plain:sub(1, from - 1) .. plain:sub(from, to):gsub("[^\n]", " ")
                     .. plain:sub(to + 1)
@@ -59,7 +60,7 @@ local function keep_call(found)
     local access = "function(__s, __v) if __s then %s = __v end return %s end"
     if last[one.name] == i and (one.name ~= "_" or one.kind == "close") then
       local value = one.kind == "plain" and access:format(one.name, one.name) or one.name
-      parts[#parts + 1] = ("{%q, %q, %s}"):format(one.name, one.kind, value)
+      parts[#parts + 1] = ("{%q, %q, %s, %s}"):format(one.name, one.kind, value, one.line)
     end
   end
   return ("__keep({%s})"):format(table.concat(parts, ", "))
@@ -114,6 +115,10 @@ function M.compile(text, env)
     if run then return {run = run, quiet = body ~= text, locals = {}} end
   end
   local plain, found, returns = read_locals(text)
+  if plain ~= text then -- without <close> the variable would not be constant
+    local _, direct = load(text, "=prompt", "t", env)
+    if direct and direct:find("const variable", 1, true) then return nil, direct end
+  end
   local keep = keep_call(found)
   local last, quiet = split(plain, keep, env, "[%a_]")
   if last then return {run = last, quiet = quiet, locals = found} end

@@ -27,7 +27,7 @@ local help = [[
   :watch file          does so before the next line whenever the file has changed
   :mark :back :fork    marks what there is; goes back to the mark, or :back 3, :at step;
                        begins another branch; :marks lists them
-  :close name          closes a local that was declared <close>; without a name all of them
+  :close name          closes a local that was declared <close>; `end` closes all of them
   :!command            runs a command of the shell
   :help  :quit         Ctrl-D and exit quit, too; Ctrl-C stops what runs or drops what is typed
 keys: Tab completes, Ctrl-R searches the history, Alt-Enter begins a new line, Ctrl-_ undoes]]

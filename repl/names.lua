@@ -1,5 +1,6 @@
 --- The names that chunks of the prompt see: locals that stay, globals, and flare's own. A local
--- declared <close> stays open until it gets another value, `:close` or the end of the prompt.
+-- declared <close> stays open until `end` or `:close`, until it gets another value, or until the
+-- prompt ends.
 local M = {}
 
 local _G = _G
@@ -33,9 +34,20 @@ end
 -- The key under which a local is kept: `_` is also the last value and stays free for it.
 local function key_of(name) return name == "_" and "_ <close>" or name end
 
+-- As Lua does where a local is declared <close>.
+local function check_closable(name, value, line)
+  local meta = debug.getmetatable(value)
+  if value and not (type(meta) == "table" and meta.__close) then
+    error(("prompt:%d: variable '%s' got a non-closable value"):format(line, name), 0)
+  end
+end
+
 -- Called as the last statement of a chunk: its locals become names of the environment.
 local function keeper(kept)
   return function(found)
+    for _, one in ipairs(found) do
+      if one[2] == "close" then check_closable(one[1], one[3], one[4]) end
+    end
     for _, one in ipairs(found) do
       local name, kind, value = one[1], one[2], one[3]
       if kind == "plain" then

@@ -68,7 +68,12 @@ describe("a line at the prompt", function()
     {"local n = 1; function up() n = n + 1 end", "up()", "n", "2"},
     {"local m = 1; function m_of() return m end", "m = 5", "m_of()", "5"},
     {"local _ <close> = flare.no_grad()", "flare.grad_enabled()", "false"},
-    {":close", "flare.grad_enabled()", "true"},
+    {"x = 1", "flare.grad_enabled()", "false"}, -- later lines belong to the block
+    {"end -- of no_grad", "flare.grad_enabled()", "true"},
+    {"end", "'end' has nothing to end: no local is declared <close>"},
+    {"local _ <close> = flare.no_grad()", ":close", "flare.grad_enabled()", "true"},
+    {"local k <close> = 5", "prompt:1: variable 'k' got a non-closable value"},
+    {"local k <close> = nil; k = 1", "prompt:1: attempt to assign to const variable 'k'"},
     {"z = flare.ones(2)", ":mul(3)", "z:sum():item()", "6.0"},
     {"local kept = 7; error('x', 0)", "kept", "7"},
     {"do local inner = 1 end", "inner", "nil"},

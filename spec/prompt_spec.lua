@@ -240,6 +240,9 @@ describe("the prompt", function()
     assert.equal("old\n1\nnew\n", prompt {open("g", "old"), open("g", "new"), "1"})
     assert.equal("closed\n1\n", prompt {open("g", "closed"), ":close g", "1"})
     assert.equal("1\nb\na\n", prompt {open("a", "a"), open("b", "b"), "1"})
+    assert.equal("b\na\n1\n", prompt {open("a", "a"), open("b", "b"), "end", "1"})
+    assert.equal("inner\n1\nouter\n2\n", prompt {open("g", "outer"), "do", open("g", "inner"),
+      "end", "1", "end", "2"})
     assert.equal("false\ntrue\n", prompt {"local _ <close> = flare.no_grad()",
       "flare.grad_enabled()", ":close", "flare.grad_enabled()"})
     local out = prompt {open("g", "closed") .. " error 'oops'", "g == nil"}
