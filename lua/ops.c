@@ -276,11 +276,49 @@ void fll_ops_metatable(lua_State *L, fl_lua *st) {
   }
 }
 
+/* An operator from outside. Upvalue 4 is the function that calls go to instead
+ * while there is one. */
+static int ops_outside(lua_State *L) {
+  if (FLL_LIKELY(lua_isnil(L, lua_upvalueindex(4))))
+    return ops_function(L);
+  luaL_checkstack(L, 1, NULL);
+  lua_pushvalue(L, lua_upvalueindex(4));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  return lua_gettop(L);
+}
+
 void fll_op_function(lua_State *L, fl_lua *st, const fl_op *op) {
   fll_getkey(L, FLL_STATE);
   fll_getkey(L, FLL_TENSOR);
   ops_describe(st, lua_newuserdatauv(L, sizeof(fll_op), 0), op);
-  lua_pushcclosure(L, ops_function, 3);
+  lua_pushnil(L);
+  lua_pushcclosure(L, ops_outside, 4);
+}
+
+static const fl_op *row_outside(lua_State *L, int i) {
+  luaL_argcheck(L, lua_tocfunction(L, i) == ops_outside, i,
+                "a registered operator is expected");
+  lua_getupvalue(L, i, 3);
+  const fll_op *b = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  return b->op;
+}
+
+/* core.op_redirect(f, row, g): calls of f go to g, or with nil to its row, if
+ * f is a function of the same row as `row`. Returns whether it is, and where
+ * they went before. */
+static int redirect(lua_State *L) {
+  fll_enter(L);
+  lua_settop(L, 3);
+  bool same = row_outside(L, 1) == row_outside(L, 2);
+  lua_pushboolean(L, same);
+  lua_getupvalue(L, 1, 4);
+  if (same) {
+    lua_pushvalue(L, 3);
+    lua_setupvalue(L, 1, 4);
+  }
+  return 2;
 }
 
 /* --- core.ops(): the rows as tables, for specs, help and documents --- */
@@ -433,5 +471,7 @@ void fll_ops_core(lua_State *L) {
   lua_setfield(L, -2, "__call");
   lua_setmetatable(L, -2);
   lua_setfield(L, -2, "ops");
+  fll_pushfunction(L, redirect);
+  lua_setfield(L, -2, "op_redirect");
   set_overloaded(L, st);
 }

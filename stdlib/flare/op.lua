@@ -102,6 +102,26 @@ local known = {
   arch = none,
 }
 
+-- Reads a definition and registers it.
+local function define(where, given)
+  local o = options.check(where, given, known)
+  if type(o.signature) ~= "string" then
+    fail("%s: signature must be a string, got %s", where, type(o.signature))
+  end
+  if (o.source or o.image) and o.library then
+    fail("%s: give a kernel or a library, not both", where)
+  elseif o.source or o.image then
+    o.kernels, o.symbol = kernels(o), nil
+  elseif type(o.init) == "string" and not o.library then
+    fail("%s: init must be a function, or the name of a function of the library", where)
+  elseif o.launch then
+    fail("%s: launch is for kernels of source or image", where)
+  end
+  return core.op_register(o)
+end
+
+local shadows = {} -- by the name of the operator
+
 --- Registers an operator in this runtime, or a kernel of another backend for a registered operator.
 -- Registering the same definition again has no effect; a different definition of the same name
 -- replaces the old one for later calls, and recorded graphs keep the old one.
@@ -112,20 +132,11 @@ local known = {
 -- gradient ("gx = gy * a"); backend, fingerprint (to be compared), options, arch
 -- @return the operator as a function, and its fingerprint
 function op.register(given)
-  local o = options.check("op.register", given, known)
-  if type(o.signature) ~= "string" then
-    fail("op.register: signature must be a string, got %s", type(o.signature))
+  local name = type(given) == "table" and given.name
+  if shadows[name] then
+    fail("op.register: %s has a shadow: end it by its :keep() or :back() first", name)
   end
-  if (o.source or o.image) and o.library then
-    fail "op.register: give a kernel or a library, not both"
-  elseif o.source or o.image then
-    o.kernels, o.symbol = kernels(o), nil
-  elseif type(o.init) == "string" and not o.library then
-    fail("op.register: init must be a function, or the name of a function of the library")
-  elseif o.launch then
-    fail "op.register: launch is for kernels of source or image"
-  end
-  return keep(core.op_register(o))
+  return keep(define("op.register", given))
 end
 
 --- The operator with a name: built in, registered by `register`, or registered in C by the host
@@ -143,5 +154,72 @@ function op.info(name) return registered[name] end
 --- The result of `info` for the function that `register` returned.
 -- @return a table, or nil
 function op.row_of(f) return rows[f] end
+
+-- The name that the new implementation has while it is tried.
+local function free_name(name)
+  repeat name = name .. "_shadow" until not registered[name]
+  return name
+end
+
+-- Turns the functions of a row that scripts hold to another function, or with nil back.
+local function redirect(row, to)
+  for f in pairs(rows) do core.op_redirect(f, row, to) end
+end
+
+-- What the new implementation is: a function, and a function that registers it for good or nil.
+local function newcomer(name, new, wanted)
+  if type(new) == "function" then return new end
+  if type(new) ~= "table" then
+    fail("op.shadow: the new implementation of %s must be a function or a table of options as for "
+         .. "op.register, got %s", name, type(new))
+  end
+  if new.name and new.name ~= name then
+    fail("op.shadow: the new implementation has the name %s, the operator is %s", new.name, name)
+  end
+  local o = {signature = wanted}
+  for key, value in pairs(new) do o[key] = value end
+  o.name = free_name(name)
+  local f = define("op.shadow", o)
+  if o.signature:gsub("%s", "") ~= wanted:gsub("%s", "") then
+    fail("op.shadow: the new %s has the signature '%s', the old one '%s'", name, o.signature,
+         wanted)
+  end
+  o.name = name
+  return f, function() return (keep(define("op.shadow", o))) end
+end
+
+--- Runs a new implementation of a registered operator beside the old one, in every call, and
+-- compares results, gradients and times. Calls return what the old one gives. `print(shadow)` shows
+-- the greatest errors and the times; shadow:keep() makes the new implementation the operator, also
+-- for functions that scripts hold; shadow:back() drops it, as <close> does. The fields of the
+-- shadow are calls, error, gradient_error, failures, problem, time.old and time.new.
+-- @param name of the operator
+-- @param new options as for `register`, without name and signature; or a function
+-- @return the shadow
+function op.shadow(name, new)
+  if type(name) ~= "string" then
+    fail("op.shadow: the name of a registered operator is expected, got %s%s", type(name),
+         rows[name] and (": '%s'"):format(rows[name].name) or "")
+  elseif not pcall(op.find, name) then
+    fail("op.shadow: there is no operator '%s'%s", name, options.hint(name, registered))
+  elseif not registered[name] then
+    fail("op.shadow: %s is an operator of flare's; `flare bench compare` compares others with it",
+         name)
+  elseif shadows[name] then
+    fail("op.shadow: %s has a shadow already: end it by its :keep() or :back() first", name)
+  end
+  local row = core.op_find(name)
+  local f, settle = newcomer(name, new, registered[name].signature)
+  local _, before = core.op_redirect(core.ops[name], row, nil)
+  local shadow
+  local function call(...) return shadow:call(...) end
+  shadow = require "flare.op.shadow"(name, before or row, f, function(kept)
+    shadows[name] = nil
+    redirect(row, kept and (settle and settle() or call) or before)
+  end)
+  redirect(row, call)
+  shadows[name] = shadow
+  return shadow
+end
 
 return require "flare.lazy"("flare.op", op, {})
