@@ -7,7 +7,7 @@ local run = require "flare.repl.run"
 local terminal = require "flare.repl.terminal"
 
 local print, tostring, os, io, require = print or io.write, tostring, os, io, require
-local pairs, ipairs, xpcall = pairs, ipairs, xpcall
+local pairs, ipairs, xpcall, type = pairs, ipairs, xpcall, type
 local stderr, stdout = io.stderr, io.stdout
 
 local M = {}
@@ -20,8 +20,9 @@ local help = [[
                        (name? and help "name", too); ??name shows the source
   :time expression     seconds it takes
   :mem                 live tensors' memory and its biggest holders
-  :plot :hist :heat :image expression
-                       a tensor as curves, a histogram, colours or an image
+  :plot :hist :heat :image expression [file]
+                       a tensor as curves, a histogram, colours or an image, here or in a file
+                       whose name ends in .svg or .png
   :debug               the functions that the last error stopped, with their variables
   :reload name         reads a module again; objects that exist get its new methods
   :watch file          does so before the next line whenever the file has changed
@@ -110,19 +111,42 @@ function commands.close(name, _, kept)
   end
 end
 
+-- The expression and the file's name of `x "a.png"`, `x, name` or `x a.png`; two values are read by
+-- the expression itself.
+local function picture_parts(text)
+  local expression, _, path = text:match "^(.-)%s*,?%s*([\"'])([^\"']+%.%a+)%2$"
+  if expression and expression ~= "" then return expression, path end
+  if chunks.compile(text, {}) then return text end
+  expression, path = text:match "^(.*%S)%s+(%S+%.%a+)$"
+  if not expression then return text end
+  return expression, path
+end
+
 for _, kind in ipairs {"plot", "hist", "heat", "image"} do
   commands[kind] = function(text, env)
-    if text == "" then
+    local expression, path = picture_parts(text)
+    if expression == "" then
       return stderr:write(("the tensor is missing: :%s expression\n"):format(kind))
     end
-    local ok, value = run.value(text, env)
+    local ok, value, named = run.value(expression, env)
     if not ok then return false end
+    path = path or type(named) == "string" and named or nil
     local columns, rows = terminal.size(1)
-    local done, picture, problem = xpcall(require("flare.repl.picture")[kind], run.traced, value,
-                                          columns or 80, rows or 24)
-    if done and picture then return print(picture) end
-    stderr:write(tostring(done and problem or picture), "\n")
-    return false
+    local room = {columns = columns or 80, rows = rows or 24, pixels = not run.is_remote()}
+    local done, picture, problem
+    if path then
+      done, picture, problem = xpcall(require("flare.plot").bytes, run.traced, kind, value, path)
+    else
+      done, picture, problem = xpcall(require("flare.repl.picture")[kind], run.traced, value, room)
+    end
+    if not done or not picture then
+      stderr:write(done and (":%s: %s"):format(kind, problem) or tostring(picture), "\n")
+      return false
+    end
+    if not path then return print(picture) end
+    done, problem = core.file.write_atomic(path, picture)
+    if not done then stderr:write(problem, "\n") return false end
+    print("wrote " .. path)
   end
 end
 

@@ -168,16 +168,19 @@ function M.continue(text, env)
   return M.run(target == "_" and "_" .. text or ("%s = %s%s"):format(target, target, text), env)
 end
 
---- The first value of an expression; false after an error.
+--- Whether what is typed comes from another process.
+function M.is_remote() return open ~= nil and open.remote ~= nil end
+
+--- The values of an expression behind true; false after an error.
 function M.value(text, env)
   local chunk, problem = chunks.compile(text, env)
   if not chunk then
     stderr:write(core.hint(problem), "\n")
     return false
   end
-  local ok, value = xpcall(chunk.run, M.traced, rest())
-  if not ok then stderr:write(tostring(value), "\n") end
-  return ok, value
+  local results = table.pack(xpcall(chunk.run, M.traced, rest()))
+  if not results[1] then stderr:write(tostring(results[2]), "\n") end
+  return table.unpack(results, 1, results.n)
 end
 
 --- Calls a chunk without showing anything; false after an error.

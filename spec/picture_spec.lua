@@ -53,7 +53,7 @@ describe("a picture at the prompt", function()
     assert.same({"         0 " .. ("\u{2588}"):rep(36) .. " 3", "       0.8 "
       .. ("\u{2588}"):rep(12) .. " 1", "       1.6 " .. ("\u{2588}"):rep(24) .. " 2",
       "       2.4  0", "       3.2 " .. ("\u{2588}"):rep(12) .. " 1", "         4",
-      "1 elements are not finite"}, rows)
+      "1 element is not finite"}, rows)
     assert.equal("         7 " .. ("\u{2588}"):rep(36) .. " 5", ask(":hist flare.full({5}, 7)")[1])
   end)
 
@@ -62,11 +62,12 @@ describe("a picture at the prompt", function()
     local rows = ask ":plot flare.stack{flare.arange(1, 9), -flare.arange(1, 9)}"
     assert.truthy(#rows > 10)
     for _, row in ipairs(rows) do assert.truthy(utf8.len(row) <= 60, row) end
-    assert.same({":plot wants a tensor, got number"}, ask ":plot 3")
-    assert.same({":plot wants 1 to 2 dims, got (2, 2, 2)"}, ask ":plot flare.ones(2, 2, 2)")
-    assert.same({":image wants 1 or 3 channels first or last, got (2, 5, 2)"},
+    assert.same({":plot: a tensor is expected, got number"}, ask ":plot 3")
+    assert.same({":plot: 1 to 2 dims are expected, got (2, 2, 2)"}, ask ":plot flare.ones(2, 2, 2)")
+    assert.same({":image: 1 or 3 channels are expected, got (2, 5, 2)"},
                 ask ":image flare.ones(2, 5, 2)")
-    assert.same({":heat wants a tensor with elements"}, ask ":heat flare.ones(0, 3)")
+    assert.same({":heat: a tensor with elements is expected, got (0, 3)"},
+                ask ":heat flare.ones(0, 3)")
     assert.same({"the tensor is missing: :hist expression"}, ask ":hist")
   end)
 end)

@@ -121,9 +121,12 @@ local function loop(self)
   end
 end
 
+-- Editor.typed: keys that came while the terminal was asked for something.
+
 --- The next text: nil at the end of the input, "" and true when Ctrl-C dropped it.
 function Editor:read(prompt, continued)
   self.prompt, self.continued = prompt, continued
+  self.pending, Editor.typed = self.pending .. (Editor.typed or ""), nil
   self.buffer = Buffer.new()
   self.buffer.cuts = self.cuts
   self.recalled = nil

@@ -5,7 +5,8 @@ Screen.__index = Screen
 
 function Screen.new(columns, rows)
   local self = setmetatable({columns = columns, rows = rows, row = 1, column = 1, style = {},
-                             cells = {}, scrolled = {}, pending = "", modes = {}}, Screen)
+                             cells = {}, scrolled = {}, pending = "", modes = {},
+                             graphics = {}, asked = {}}, Screen)
   for r = 1, rows do self.cells[r] = {} end
   return self
 end
@@ -106,6 +107,8 @@ local function sequence(self, mark, numbers, final)
     erase(self.cells[self.row], self.column, self.columns)
     for r = self.row + 1, self.rows do self.cells[r] = {} end
   elseif final == "m" then select_style(self, numbers)
+  elseif final == "c" then self.asked[#self.asked + 1] = "attributes"
+  elseif final == "t" and n == 16 then self.asked[#self.asked + 1] = "cell"
   else error(("a sequence that the emulator does not know: %q"):format(final)) end
 end
 
@@ -117,12 +120,18 @@ function Screen:feed(bytes)
     local letter = text:sub(at, at)
     local size = 1
     if letter == "\27" then
+      local kind, data, ends = text:match("^\27([P_])(.-)\27\\()", at)
       local mark, parameters, final, after = text:match("^\27%[(%??)([%d;]*)([%a])()", at)
-      if not final then break end
-      local numbers = {}
-      for n in parameters:gmatch "%d+" do numbers[#numbers + 1] = tonumber(n) end
-      sequence(self, mark, numbers, final)
-      if final ~= "m" then self.last = nil end
+      if not final and not kind then break end
+      if kind then -- sixels, or the protocol of kitty
+        self.graphics[#self.graphics + 1] = {kind = kind, data = data}
+        after = ends
+      else
+        local numbers = {}
+        for n in parameters:gmatch "%d+" do numbers[#numbers + 1] = tonumber(n) end
+        sequence(self, mark, numbers, final)
+        if final ~= "m" then self.last = nil end
+      end
       size = after - at
     elseif letter == "\r" then self.column, self.last = 1, nil
     elseif letter == "\n" then self:line_feed() self.last = nil

@@ -16,7 +16,8 @@ local function pty()
 end
 
 --- Starts flare, or says why not.
--- @param options {columns =, rows =, setup = "export A=1", arguments = "-i x.lua"}
+-- @param options {columns =, rows =, setup = "export A=1", arguments = "-i x.lua", answers =
+-- {attributes =, cell =}: what the terminal answers to questions, by default as a VT100}
 function Session.open(options)
   options = options or {}
   local columns, rows = options.columns or 80, options.rows or 24
@@ -26,8 +27,8 @@ function Session.open(options)
     exec "$program" %s]]):format(program, options.setup or "", options.arguments or "-i")
   local terminal, problem = pty().spawn(columns, rows, command)
   if not terminal then return nil, problem end
-  local self = setmetatable({terminal = terminal, screen = Screen.new(columns, rows), raw = ""},
-                            Session)
+  local self = setmetatable({terminal = terminal, screen = Screen.new(columns, rows), raw = "",
+                             answers = options.answers or {attributes = "\27[?1;2c"}}, Session)
   if options.wait ~= false then self:ready() end
   return self
 end
@@ -44,6 +45,10 @@ function Session:wait(f, what)
     end
     self.raw = self.raw .. bytes
     self.screen:feed(bytes)
+    for _, question in ipairs(self.screen.asked) do
+      self.terminal:write(self.answers[question] or "")
+    end
+    self.screen.asked = {}
     if os.time() > ends then
       error(("%s does not come; the screen:\n%s\ncursor %d, %d"):format(what or "it",
         self.screen:text(), self.screen.row, self.screen.column), 2)

@@ -53,6 +53,12 @@ for name in ([[cond describe diagonal_scatter dsplit equal fliplr flipud hsplit 
   end
 end
 
+for name in ("heat hist image plot"):gmatch "%S+" do
+  if not there[name] then
+    core.method(name, function(...) return require "flare.plot"[name](...) end)
+  end
+end
+
 if not there.cuda then core.method("cuda", function(x) return x:to "cuda" end) end
 
 --- `flare.newaxis` between the brackets of x[...] makes a dim of size 1.

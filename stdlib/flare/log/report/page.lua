@@ -1,5 +1,6 @@
 --- The HTML of a report: sections of tables and inline SVG, without scripts.
 local core = require "flare.core"
+local base64 = require "flare.base64"
 local escape = require "flare.escape"
 local svg = require "flare.log.svg"
 
@@ -111,19 +112,6 @@ local function curves(r)
     list[#list + 1] = {title = name, series = {r.series[name]}}
   end
   return list[1] and charts(list)
-end
-
-local DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-
-local function base64(bytes)
-  local function digit(n) return DIGITS:sub(n + 1, n + 1) end
-  local text = bytes .. ("\0"):rep(-#bytes % 3)
-  local out = text:gsub("...", function(three)
-    local n = string.unpack(">I3", three)
-    return digit(n >> 18) .. digit(n >> 12 & 63) .. digit(n >> 6 & 63) .. digit(n & 63)
-  end)
-  local pad = -#bytes % 3
-  return out:sub(1, #out - pad) .. ("="):rep(pad)
 end
 
 local function samples(r)
