@@ -26,7 +26,7 @@ Plan.__keeps = true
 -- of kernels and the modules that the driver loads later come from it.
 local RESERVE = {sim = {0.02, 8 << 20}, cuda = {0.05, 512 << 20}}
 local GARBAGE = 128 -- the part of the cap that may be garbage before it is collected
-local SEARCH, TRIES = 0.98, 6 -- the share of the cap that the search starts with; dry runs
+local SEARCH = 0.98 -- the share of the cap that the search starts with
 
 -- --- what is planned ---
 
@@ -127,10 +127,10 @@ local function configs(self, rounds, target)
   return list
 end
 
-local function candidates(self, target)
+local function candidates(self, targets)
   local list = {}
   for _, rounds in ipairs(self.rounds) do
-    for _, entry in ipairs(configs(self, rounds, target)) do list[#list + 1] = entry end
+    for _, entry in ipairs(configs(self, rounds, targets[rounds])) do list[#list + 1] = entry end
   end
   table.sort(list, function(a, b)
     return a.seconds < b.seconds
@@ -139,35 +139,36 @@ local function candidates(self, target)
   return list
 end
 
--- The fastest config that a dry run proves; the search is repeated with less where one fails.
-local function find(self)
-  local target = (self.cap - reserve(self, self.cap)) * SEARCH
-  for try = 1, TRIES do
-    local best = candidates(self, target)[1]
+-- The fastest config that a dry run proves. Where one fails, the search is repeated with less for
+-- that number of rounds. A config that had to release its cache is slow, and the last resort.
+local function find_by(self, less, tries)
+  local start, targets, close = (self.cap - reserve(self, self.cap)) * SEARCH, {}, nil
+  for _, rounds in ipairs(self.rounds) do targets[rounds] = start end
+  for _ = 1, tries do
+    local best = candidates(self, targets)[1]
     if not best then break end
-    local run, failed = proves(self, best.config, self.cap)
-    if run and run.host <= self.host and (run.flushes == 0 or try == TRIES) then
-      best.run = run
-      return best
+    local run = proves(self, best.config, self.cap)
+    best.run = run
+    if run and run.host <= self.host then
+      if run.flushes == 0 then return best end
+      close = close or best
     end
-    self.failed = failed or self.failed -- a config that had to release its cache is slow
-    self.close = run and {best = best, run = run} or self.close
-    target = target * 0.93
+    targets[best.config.rounds] = targets[best.config.rounds] * less
   end
-  if self.close and self.close.run.host <= self.host then
-    self.close.best.run = self.close.run
-    return self.close.best
-  end
+  return close
 end
+
+-- By large steps, and by small ones where those went past what fits.
+local function find(self) return find_by(self, 0.93, 8) or find_by(self, 0.97, 16) end
 
 -- Bytes of the device that a config needs, by dry runs, within 2 %.
 local function need_of(self, config)
   local figures = self.figures(self.step.rows / config.rounds)
   local low, high = self.cap, math.max(Model.memory(figures, config), self.cap)
-  local failed
+  local failed, proof
   local function enough(cap)
     local run, message = proves(self, config, cap)
-    failed = message or failed
+    failed, proof = message or failed, run or proof
     return run
   end
   while not enough(high) do high = high * 1.1 end
@@ -175,7 +176,7 @@ local function need_of(self, config)
     local middle = (low + high) / 2
     if enough(middle) then high = middle else low = middle end
   end
-  return {config = config, need = math.ceil(high), failed = failed}
+  return {config = config, need = math.ceil(high), failed = failed, run = proof}
 end
 
 -- The config that needs least of the host among those that fit the device, and what it needs.
@@ -195,9 +196,14 @@ local function least_host(self)
   return best.run and best
 end
 
--- With all on the host and the most rounds: a config, or what is missing.
+-- With all on the host, in the rounds that need least: a config, or what is missing.
 local function last_resort(self)
-  local config = Measure.uniform(self.found, least, self.rounds[#self.rounds], self.ahead)
+  local config, fewest
+  for _, rounds in ipairs(self.rounds) do -- sums of gradients may need more than fewer rows save
+    local this = Measure.uniform(self.found, least, rounds, self.ahead)
+    local memory = Model.memory(self.figures(self.step.rows / rounds), this)
+    if not fewest or memory < fewest then config, fewest = this, memory end
+  end
   local run = proves(self, config, self.cap)
   if not run then return nil, need_of(self, config) end
   local best = {config = config, run = run}
@@ -209,11 +215,39 @@ local function last_resort(self)
   return nil, {config = best.config, host = best.run.host}
 end
 
+-- Whether there is a plan with so many bytes of the device.
+local function fits_with(self, bytes)
+  local cap = self.cap
+  self.cap = math.ceil(bytes)
+  local best = find(self)
+  self.cap = cap
+  return best
+end
+
+-- The least bytes for which the search finds a plan, in steps of 3 %. Below what all on the host
+-- needs: sums of gradients and neighbours that come early may cost more than what stays on the
+-- device. Above it, if the host is too small as well.
+local function least_cap(self, short)
+  local least_found, misses, tried = short.need, 0, short.need
+  if short.run.host > self.host then
+    while not fits_with(self, tried) and tried < 16 * short.need do tried = tried * 1.03 end
+    return math.ceil(tried)
+  end
+  while tried * 0.97 > self.cap and misses < 4 do
+    tried = tried * 0.97
+    if fits_with(self, tried) then least_found, misses = tried, 0 else misses = misses + 1 end
+  end
+  return math.ceil(least_found)
+end
+
 local function search(self)
   local best = find(self)
   if not best then best, self.short = last_resort(self) end
   self.fits = best ~= nil
-  if not best then return end
+  if not best then
+    if self.short.need then self.short.need = least_cap(self, self.short) end
+    return
+  end
   self.config, self.seconds = best.config, best.seconds
   self.peak, self.live, self.host_bytes = best.run.reserved, best.run.peak, best.run.host
 end
