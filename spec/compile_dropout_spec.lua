@@ -63,6 +63,28 @@ for _, device in ipairs(rows.devices) do
         "f32", 1)
     end)
 
+    it("counts them where rows that are summed begin before it", function()
+      for _, f in ipairs {
+        function(x) return flare.dropout(x * 2, 0.5):pad({1, 2}):sum(-1) end,
+        function(x)
+          local y, first = flare.dropout(x + 1, 0.5), x:narrow(-1, 1, 1)
+          return flare.cat({first, first, y:narrow(-1, 1, y:size(-1) - 1)}, -1):sum(-1)
+        end,
+        function(x)
+          local to = x * 2
+          to:narrow(-1, 3, 2):copy_(flare.dropout(x + 1, 0.5):narrow(-1, 1, 2))
+          return to:sum(-1)
+        end,
+      } do
+        for _, shape in ipairs {{7, 9}, {3, 2, 130}, {5}} do
+          local x = flare.randn(shape):to(device)
+          local want, got, kernels = eager(f, x), plan(f, x)
+          assert.equal(0, differ(want, got, 1e-3))
+          assert.equal(1, kernels)
+        end
+      end
+    end)
+
     it("keeps everything, or nothing", function()
       same(function(x) return flare.dropout(x * 2, 0) + 1 end, "f32", 1)
       same(function(x) return flare.dropout(x * 2, 1) * 2 end, "f32", 1)

@@ -17,10 +17,14 @@ static void make_coordinates(const nest_run *r, const fl_nest_place *x,
       to[q] = from + p * x->p + q * x->q;
 }
 
-/* Bits of n elements of dropout from `at` on, one after the other. */
+/* Bits of n elements of dropout from `at` on, one after the other. Those before
+ * the first element have none: nothing reads them where a block covers more
+ * than the piece, and counters below 0 would not go on at 0. */
 static void make_bits(uint64_t seed, uint64_t offset, uint64_t at, int64_t n,
                       float *to) {
   uint16_t half[2 * FL_PHILOX_WORDS];
+  for (; n > 0 && at > INT64_MAX; n--, at++)
+    *to++ = 0;
   while (n > 0) {
     unsigned from = (unsigned)(at % 8);
     int64_t most = 2 * FL_PHILOX_WORDS - (int64_t)from;
