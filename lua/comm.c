@@ -114,7 +114,7 @@ static int comm_reset(lua_State *L) {
 
 /* comm_discards() -> whether the function that asks is called as a statement */
 static int comm_discards(lua_State *L) {
-  lua_pushboolean(L, fll_discards(L, fll_enter(L)));
+  lua_pushboolean(L, fll_discards(L, fll_enter(L), 1));
   return 1;
 }
 

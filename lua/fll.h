@@ -197,10 +197,10 @@ struct fl_lua {
   fl_device device;
   bool meta, anomaly;
   int scopes;
-  lua_Integer keepers; /* how many there have been */
-  bool warned_cycle;   /* of gradients that refer to their leaves */
-  unsigned reaches;    /* calls of fll_reach_begin */
-  int64_t to_visit;    /* values left to fll_reach */
+  lua_Integer keepers;             /* how many there have been */
+  bool warned_cycle, warned_guard; /* cycles of gradients; guards not held */
+  unsigned reaches;                /* calls of fll_reach_begin */
+  int64_t to_visit;                /* values left to fll_reach */
   int64_t next_key;
   bool error; /* FLL_ERROR holds one */
   /* operators */
@@ -277,9 +277,9 @@ void fll_gc_open(lua_State *L, fl_lua *st, bool tune);
 void fll_gc_core(lua_State *L);
 
 /* site.c */
-/* Whether the caller of the running function is called as a statement, so that
- * its results are lost; false if this Lua does not tell. */
-bool fll_discards(lua_State *L, const fl_lua *st);
+/* Whether the function at a level (0: the running one) is called as a
+ * statement, so that its results are lost; false if this Lua does not tell. */
+bool fll_discards(lua_State *L, const fl_lua *st, int level);
 /* Stands in the cache in place of a site: the line is the library's. */
 #define FLL_IN_LIBRARY UINT32_MAX
 /* The innermost line from that level on that is the user's; where there is

@@ -204,12 +204,30 @@ static int push_guard(lua_State *L, fl_lua *st, unsigned which,
   return 1;
 }
 
+/* A guard that no variable holds is open until Lua's collector finds it, at a
+ * time that the script does not decide. */
+static void warn_lost_guard(lua_State *L, fl_lua *st, const char *where) {
+  if (st->warned_guard || !fll_discards(L, st, 0))
+    return;
+  st->warned_guard = true;
+  lua_pushfstring(
+      L,
+      "flare: %s: %s without a function returns a guard, which "
+      "is not used here and ends when Lua collects it; \"local _ "
+      "<close> = flare.%s(...)\" holds until the end of the block\n",
+      fl_site_text(st->rt, fll_site_here(L, st)), where, where);
+  lua_writestringerror("%s", lua_tostring(L, -1));
+  lua_pop(L, 1);
+}
+
 /* f(...) or a guard, from argument i on. */
 static int scoped(lua_State *L, unsigned which, const fll_modes *m, int i,
                   const char *where) {
   fl_lua *st = fll_enter(L);
-  if (lua_isnoneornil(L, i))
+  if (lua_isnoneornil(L, i)) {
+    warn_lost_guard(L, st, where);
     return push_guard(L, st, which, m);
+  }
   if (!lua_isfunction(L, i) && luaL_getmetafield(L, i, "__call") == LUA_TNIL)
     fll_error(L, "%s: expected a function or nothing, got %s", where,
               fll_typename(L, i));

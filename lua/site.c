@@ -102,9 +102,10 @@ static short results_of(const lua_Debug *ar) {
   return n;
 }
 
-bool fll_discards(lua_State *L, const fl_lua *st) {
+bool fll_discards(lua_State *L, const fl_lua *st, int level) {
   lua_Debug ar;
-  return st->result_counts && lua_getstack(L, 1, &ar) && results_of(&ar) == 0;
+  return st->result_counts && lua_getstack(L, level, &ar) &&
+         results_of(&ar) == 0;
 }
 
 static int probe_call(lua_State *L) {

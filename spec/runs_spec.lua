@@ -131,6 +131,15 @@ describe("runs in one folder", function()
     assert.equal("other", open():load().note)
   end)
 
+  it("are loaded by a whole number, not by the parts", function()
+    save(open(), 5)
+    for _, step in ipairs{{model = model}, "5", 5.5} do
+      assert.error_matches(function() open():load(step) end,
+        "Checkpoint:load: the step must be a whole number, or nil for the newest, got .*restore")
+    end
+    assert.equal(5, open():load(5).step)
+  end)
+
   it("that were loaded go on, and delete what they go on from", function()
     save(open(), 1, 2)
     for step = 3, 6 do

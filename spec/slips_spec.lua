@@ -36,11 +36,23 @@ describe("an error", function()
     assert.matches("^slip:2: attempt to index a nil value %(local 'self'%) %(methods are", why)
   end)
 
+  it("names the colon whatever a method got in place of its object", function()
+    for call, value in pairs{["flare.metrics.Accuracy().update(1, 2)"] = "number",
+                             ["flare.nn.Dropout(0.5).eval(nil)"] = "nil",
+                             ["flare.optim.EMA(flare.nn.Linear(1, 1)).update(true)"] = "boolean"} do
+      local chunk = assert(load("local flare = ...\n" .. call, "=slip"))
+      local _, why = xpcall(chunk, flare.core.hint, flare)
+      assert.matches("^slip:2: attempt to index a " .. value
+        .. " value %(local 'self'%) %(methods are called with ':'", why)
+    end
+  end)
+
   it("names the colon where a method is called with a dot", function()
     local hint = "methods are called with ':'"
     says("local l = flare.ones(1, {requires_grad = true}) l.backward()", hint)
     says("local x = flare.ones(2) x.sum()", hint)
     says("local m = nn.Linear(2, 2) m.parameters()", hint)
+    says("local o = optim.SGD(nn.Linear(2, 2)) o.load_state_dict({})", hint)
     says("local m = nn.Linear(2, 2) m.forward(flare.ones(2, 2))", hint)
   end)
 

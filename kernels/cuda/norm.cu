@@ -38,36 +38,38 @@ __global__ void __launch_bounds__(!BLOCK   ? 128
   int64_t at = on ? g.line * a.n : 0;
   bool early = E <= 16 && !a.wide;
   fl_line<D, VEC, E> x, w, b;
+  V v[E], q = 0, rest = 0, mean = 0;
   x.load((const S *)a.x + at, n, g.lane, g.lanes);
-  V v[E], s = 0, q = 0, from = 0, mean = 0;
   x.get(v);
-  if (a.mean) {
-    /* summed from the first element: the sum then is as small as the spread */
-    from = on ? fl_get<V>(((const S *)a.x)[at]) : V(0);
-#pragma unroll
-    for (int k = 0; k < E; k++)
-      v[k] = x.place(k / VEC, g.lane, g.lanes) < n ? v[k] - from : V(0);
-    s = fl_tree(v);
-    mean = g.sum(s) * (V)a.part;
-  }
+  if (a.mean)
+    mean = g.sum(fl_tree(v)) * (V)a.part;
 #pragma unroll
   for (int c = 0; c < E / VEC; c++) {
-    V t = 0;
+    V t = 0, u = 0;
 #pragma unroll
     for (int k = c * VEC; k < (c + 1) * VEC; k++) {
       v[k] -= mean;
       t += v[k] * v[k];
+      u += v[k];
     }
-    q += x.place(c, g.lane, g.lanes) < n ? t : V(0);
+    bool within = x.place(c, g.lane, g.lanes) < n;
+    q += within ? t : V(0);
+    rest += within ? u : V(0);
   }
   if (a.weight && early)
     w.load((const S *)a.weight, n, g.lane, g.lanes);
   if (a.bias && early)
     b.load((const S *)a.bias, n, g.lane, g.lanes);
-  V rstd = 1 / fl_sqrt(g.sum(q) * (V)a.part + (V)a.eps);
+  /* What rounding left in the mean is large beside the spread where the values
+   * are: the second sums correct both (Chan, Golub, LeVeque 1983). */
+  g.sum(q, rest);
+  rest = a.mean ? rest * (V)a.part : V(0);
+  V var = q * (V)a.part - rest * rest;
+  V rstd = 1 / fl_sqrt((var < 0 ? V(0) : var) + (V)a.eps);
+  V shift = rest * rstd;
   if (on && g.lane == 0) {
     if (a.mean)
-      ((V *)a.mean)[g.line] = from + mean;
+      ((V *)a.mean)[g.line] = mean + rest;
     ((V *)a.rstd)[g.line] = rstd;
   }
 #pragma unroll
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(!BLOCK   ? 128
       weights_at<D, VEC>(a.bias, a.wide, i, to);
 #pragma unroll
     for (int k = 0; k < VEC; k++) {
-      V h = v[c * VEC + k] * rstd;
+      V h = v[c * VEC + k] * rstd - shift;
       h = a.weight ? h * by[k] : h;
       v[c * VEC + k] = a.bias ? h + to[k] : h;
     }

@@ -406,7 +406,8 @@ FLC_KERNEL(triu) {
 
 static fl_status shape_sequence(const fl_launch *l, sequence_args *a) {
   const fl_view *y = &l->out[0];
-  flc_spec spec = FLC_SPEC("shape", "sequence", y->dtype);
+  flc_spec spec = FLC_SPEC("shape", "sequence", y->dtype,
+                           (int16_t)(a->kind == SHAPE_STEPS));
   a->y = y->data;
   a->n = fl_view_numel(y);
   return a->n ? FLC_RUN(l, spec, grid_of(a->n), *a) : FL_OK;
@@ -455,7 +456,8 @@ static void shape_visit(flc_visitor *v, flc_spec s, bool quick) {
 
 void flc_visit_shape(flc_visitor *v) {
   FL_EACH_DTYPE(d, fl_dtype_is_real)
-  shape_visit(v, FLC_SPEC("shape", "sequence", d), d == FL_F32);
+  for (int16_t steps = 0; steps < 2; steps++)
+    shape_visit(v, FLC_SPEC("shape", "sequence", d, steps), d == FL_F32);
   for (int size = 1; size <= 16; size *= 2) {
     shape_visit(v, FLC_SPEC("shape", "lay", size), size == 16);
     for (int n = 1; n <= 16 / size; n *= 2) {

@@ -198,22 +198,24 @@ inline int64_t even_step(int64_t start, int64_t stop, int64_t j,
   return up && y < 0 ? y + 1 : !up && y > 0 ? y - 1 : y;
 }
 
-template <int D>
+/* STEPS: of that kind; the divisions of others cost registers. */
+template <int D, int STEPS>
 __global__ void sequence(const __grid_constant__ sequence_args a) {
   typedef FL_S(D) S;
   S *y = (S *)a.y;
   for (int64_t i = fl_thread(); i < a.n; i += fl_threads()) {
-    if (a.kind == SHAPE_DIAGONAL) {
+    if (STEPS) {
+      y[i] = fl_put<S>(a.start + (double)i * a.step);
+    } else if (a.kind == SHAPE_DIAGONAL) {
       int64_t q, c = fl_split(i, a.by, &q);
       y[i] = fl_put<S>(FL_W(D)(c == q));
     } else if (a.kind == SHAPE_EVEN) {
       y[i] = fl_put<S>(even_step(a.first, a.by, i, a.n - 1));
     } else if (a.kind == SHAPE_WHOLE) {
       y[i] = fl_put<S>(a.first + i * a.by);
-    } else {
-      double v = a.kind == SHAPE_ENDS && i >= a.n / 2
-                     ? a.stop - (double)(a.n - 1 - i) * a.step
-                     : a.start + (double)i * a.step;
+    } else { /* SHAPE_ENDS */
+      double v = i >= a.n / 2 ? a.stop - (double)(a.n - 1 - i) * a.step
+                              : a.start + (double)i * a.step;
       y[i] = fl_put<S>(v);
     }
   }

@@ -1,16 +1,6 @@
 -- Cycles that neither reference counts nor Lua's collector free: refused, or reported once.
 local core = require "flare.core"
-local tree = require "spec.support.tree"
-
-local function output(script)
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write("local flare = require 'flare'\n", script)
-  file:close()
-  local text = tree.output(("'%s/flare' '%s' 2>&1"):format(tree.build, path))
-  os.remove(path)
-  return text, path
-end
+local output = require "spec.support.script"
 
 local function count(text, part)
   local _, n = text:gsub(part, "")

@@ -1,6 +1,7 @@
 -- Modes belong to coroutines: what a guard sets holds in the coroutine that made it and in those
 -- that it resumes, and nowhere else.
 local flare = require "flare"
+local output = require "spec.support.script"
 
 local function collect()
   for _ = 1, 4 do collectgarbage() end
@@ -205,5 +206,40 @@ describe("backward without a graph", function()
     guard:close()
     assert.error_matches(function() flare.ones(1):backward() end,
       "does not depend on anything that requires a gradient$")
+  end)
+end)
+
+describe("a guard that no variable holds", function()
+  it("is reported once, with the line and the cure", function()
+    for call, name in pairs{["no_grad()"] = "no_grad", ["enable_grad()"] = "enable_grad",
+                            ["autocast('bf16')"] = "autocast", ["meta()"] = "meta",
+                            ["anomaly()"] = "anomaly"} do
+      local text, path = output(("for _ = 1, 2 do\n  flare.%s\nend\nflare.%s\n"):format(call, call))
+      local _, n = text:gsub("flare: ", "")
+      assert.equal(1, n, text)
+      assert.truthy(text:find(path .. ":3: " .. name .. " without a function", 1, true), text)
+      assert.truthy(text:find("local _ <close> = flare." .. name, 1, true), text)
+    end
+  end)
+
+  it("is the only one: a guard that is kept, and a function, are not", function()
+    assert.equal("false\tguard\n", (output [[
+local _ <close> = flare.no_grad()
+do
+  local kept = flare.autocast "bf16"
+  kept:close()
+end
+local list = {flare.enable_grad()}
+list[1]:close()
+flare.no_grad(function() end)
+pcall(flare.no_grad, function() end)
+local function guard() return flare.no_grad() end
+local own <close> = guard()
+local _, name = select("#", flare.meta()), "guard"
+collectgarbage()
+flare.anomaly(true)
+flare.anomaly(false)
+print(flare.grad_enabled(), name)
+]]))
   end)
 end)

@@ -26,8 +26,8 @@ local words = {
   {"backward", "flare.%s({y, ...}, {gradient, retain_graph, create_graph})",
    "Adds the gradients of several tensors into .grad of the leaves that they depend on."},
   {"no_grad enable_grad", "flare.%s(f, ...)",
-   "Calls f with recording for gradients off, or on. Without f a guard for the rest of the "
-   .. "block: local _ <close> = flare.no_grad()."},
+   "no_grad calls f without recording for gradients, enable_grad with it, also inside no_grad. "
+   .. "Without f, for the rest of a block: local _ <close> = flare.no_grad()."},
   {"grad_enabled", "flare.%s()", "Whether operations are recorded for gradients."},
   {"func", "flare.%s{name, forward, backward}",
    "A function with a custom gradient: forward(ctx, ...) returns results, backward(ctx, dy, "

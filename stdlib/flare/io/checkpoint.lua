@@ -263,6 +263,10 @@ end
 -- @return a table with step, parts (trees) and the extra values by their names; its field
 --   `skipped` lists messages about newer files that were damaged. Or nil and a message.
 function Checkpoint:load(step)
+  if step ~= nil and math.type(step) ~= "integer" then
+    fail("Checkpoint:load: the step must be a whole number, or nil for the newest, got %s; the "
+      .. "parts are given to Checkpoint:restore", tostring(step))
+  end
   local saved, message
   for _ = 1, 5 do -- another program may replace the files meanwhile
     local runs, newest = scan(self.folder)

@@ -172,13 +172,19 @@ local function update(self)
   end
 end
 
+local function check_self(self, method)
+  if not class.is(self, Optimizer) then
+    fail("%s: an optimizer is expected; methods are called with ':', as in optimizer:step()",
+         method)
+  end
+end
+
 --- Updates every parameter that has a gradient.
 -- @param closure a function that computes the loss and its gradients again (optional)
 -- @return the result of the closure
 function Optimizer:step(closure)
-  if not class.is(self, Optimizer) then
-    fail("step: an optimizer is expected; methods are called with ':', as in optimizer:step()")
-  elseif closure ~= nil and type(closure) ~= "function" then
+  check_self(self, "step")
+  if closure ~= nil and type(closure) ~= "function" then
     fail("step: the closure must be a function, got %s", type(closure))
   end
   local loss
@@ -233,6 +239,7 @@ end
 --- Loads a table that state_dict returned. States go to parameters by name where the optimizer and
 -- the table have names, otherwise in the same order. All of it is checked before anything changes.
 function Optimizer:load_state_dict(saved, message)
+  check_self(self, "load_state_dict")
   local name = getmetatable(self).__name
   options.state(name, saved, message)
   if type(saved.groups) ~= "table" then
