@@ -150,6 +150,23 @@ static int listen_at(lua_State *L) {
   return 1;
 }
 
+/* Whether the process at the other end of a connection is this user's, or the
+ * administrator's where that is allowed. */
+static bool is_own(int fd, bool administrator) {
+  struct ucred who;
+  socklen_t n = sizeof who;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 &&
+         (who.uid == geteuid() || (administrator && who.uid == 0));
+}
+
+static int refused(lua_State *L, int fd, const char *what) {
+  close(fd);
+  lua_pushnil(L);
+  lua_pushstring(L, what);
+  return 2;
+}
+
+/* connect(path) -> a file: a connection to a script of this user */
 static int connect_to(lua_State *L) {
   struct sockaddr_un a;
   if (!address(L, &a))
@@ -157,6 +174,8 @@ static int connect_to(lua_State *L) {
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) != 0)
     return closed(L, fd);
+  if (!is_own(fd, false))
+    return refused(L, fd, "the socket is another user's");
   fcntl(fd, F_SETFL, O_NONBLOCK);
   lua_pushinteger(L, fd);
   return 1;
@@ -164,19 +183,12 @@ static int connect_to(lua_State *L) {
 
 /* accept(file) -> a connection of this user; nil: there is none */
 static int accept_own(lua_State *L) {
-  struct ucred who;
-  socklen_t n = sizeof who;
   int fd = accept4((int)luaL_checkinteger(L, 1), NULL, NULL,
                    SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0)
     return failed(L, "accepting");
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0 ||
-      (who.uid != geteuid() && who.uid != 0)) {
-    close(fd);
-    lua_pushnil(L);
-    lua_pushliteral(L, "another user's connection was refused");
-    return 2;
-  }
+  if (!is_own(fd, true))
+    return refused(L, fd, "another user's connection was refused");
   lua_pushinteger(L, fd);
   return 1;
 }

@@ -3,6 +3,7 @@ local Session = require "spec.support.session"
 local Wire = require "flare.repl.dap.wire"
 local alert = require "flare.repl.alert"
 local attach = require "flare.repl.attach"
+local again = require "spec.support.attach"
 local core = require "flare.core"
 local tree = require "spec.support.tree"
 local written = tree.written
@@ -100,6 +101,14 @@ describe("flare attach", function()
     os.execute("rm -r " .. folder)
   end)
 
+  it("has no hook in a script to which nothing is attached, before and afterwards", function()
+    local out = beside("print(debug.gethook()) done = false while not done do end "
+      .. "local hook = debug.gethook()\nprint(hook)", function(pid)
+        attached(pid, {"done = true"})
+      end)
+    assert.equal("nil\nnil\n", out)
+  end)
+
   it("goes on by lines, and at breaks while it is attached", function()
     local out = beside([[
       local n, done = 0, false
@@ -194,6 +203,44 @@ describe("flare attach", function()
     assert.equal(alone, job:read "a")
     job:close()
     os.remove(path)
+  end)
+
+  it("changes nothing in a job of four ranks that is looked at while it trains", function()
+    local disturbed, alone, steps, seen = again.campaign(100)
+    assert.equal(alone, disturbed) -- weights and random numbers of all ranks
+    assert.equal(4, select(2, alone:gsub("\n", "")))
+    assert.is_true(seen[1] < seen[100] and seen[100] <= steps)
+  end)
+
+  it("refuses another user, at both ends of the socket", function()
+    if alert.ids() ~= 0 or not os.execute "setpriv --version >/dev/null 2>&1 && perl -e 1" then
+      return pending "the administrator, setpriv and perl are needed to be another user"
+    end
+    local stranger = "setpriv --reuid=65534 --clear-groups perl -MSocket -e"
+    local open = tree.output "mktemp -d":gsub("\n", "")
+    os.execute(("mkdir -m 700 %s/flare && chmod 755 %s"):format(open, open))
+    finally(function() os.execute("rm -r " .. open) end)
+    local ask = [[socket(S, 1, 1, 0); connect(S, sockaddr_un(shift)) or die $!;
+      print "answer ", sysread(S, $b, 1)]]
+    local function answer(user, path)
+      return tree.output(("timeout 10 %s '%s' %s 2>&1"):format(user, ask, path))
+    end
+    beside("done = false while not done do end", function(pid)
+      local path = ("%s/flare/%d"):format(open, pid)
+      -- opened to all, so that only the question who it is can refuse
+      os.execute(("chmod 755 %s/flare; chmod 666 %s"):format(open, path))
+      assert.equal("answer 0", answer(stranger, path)) -- closed, while the script goes on
+      os.execute(("chmod 700 %s/flare"):format(open))
+      attached(pid, {"done = true"}, "XDG_RUNTIME_DIR=" .. open)
+    end, "XDG_RUNTIME_DIR=" .. open)
+    os.execute("chmod 777 " .. open)
+    local job = io.popen(("exec timeout 20 %s 'socket(S, 1, 1, 0); bind(S, sockaddr_un(shift)); "
+      .. "listen(S, 1); $| = 1; print \"ready\\n\"; accept(C, S)' %s/theirs"):format(stranger,
+      open))
+    assert.equal("ready", job:read "l")
+    local file, problem = alert.connect(open .. "/theirs")
+    job:close()
+    assert.same({nil, "the socket is another user's"}, {file, problem})
   end)
 
   it("completes the script's variables in a terminal", function()
