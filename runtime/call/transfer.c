@@ -211,6 +211,7 @@ static fl_status move_peer(fl_tensor *from, fl_tensor *to, size_t bytes) {
   fl_device df = from->storage->device, dt = to->storage->device;
   fl_backend *b = fli_backend(rt, dt);
   FLI_TRY(transfer_watched(from, false));
+  FLI_TRY(transfer_watched(to, true));
   fl_event *e = fli_stream_event(rt, df, fl_stream_current(rt, df));
   fl_status s = e ? b->event_wait(b, e, fli_stream(rt, dt)) : FL_OK;
   if (e)
@@ -220,18 +221,22 @@ static fl_status move_peer(fl_tensor *from, fl_tensor *to, size_t bytes) {
                   fli_tensor_ptr(from), bytes);
 }
 
-/* One side is pinned memory: the host does not wait. */
+/* One side is pinned memory: the device copies, and the host waits only if the
+ * caller asked for it. */
 static fl_status move_pinned(fl_tensor *from, fl_tensor *to, size_t bytes,
-                             struct fli_pin *pin, bool in) {
+                             struct fli_pin *pin, bool in, bool async) {
   fl_runtime *rt = from->rt;
   fl_device d = (in ? to : from)->storage->device;
   FLI_TRY(transfer_watched(in ? to : from, in));
-  FLI_TRY(fli_copy(rt, d, in ? FL_COPY_IN_PINNED : FL_COPY_OUT_PINNED,
-                   fli_tensor_ptr(to), d, fli_tensor_ptr(from), bytes));
+  fl_status s = fli_copy(rt, d, in ? FL_COPY_IN_PINNED : FL_COPY_OUT_PINNED,
+                         fli_tensor_ptr(to), d, fli_tensor_ptr(from), bytes);
+  if (s) /* fli_stream_finish names the launch that failed */
+    return s == FL_EFAULT && !async ? fli_stream_finish(rt, d) : s;
   if (rt->watch & FLI_WATCH_RACES)
     FLI_TRY(fli_race_check(rt, d, fl_stream_current(rt, d), in ? from : to, !in,
                            "a copy", rt->copy_site));
-  return fli_pin_used(pin, d);
+  FLI_TRY(fli_pin_used(pin, d));
+  return async ? FL_OK : fli_stream_finish(rt, d);
 }
 
 /* Bytes of a contiguous tensor across devices: at once within a backend,
@@ -256,10 +261,12 @@ static fl_status move_bytes(fl_tensor *from, fl_tensor *to, bool async) {
   }
   bool in = bf->flags & FL_BACKEND_HOST;
   struct fli_pin *pin = fli_pin_of((in ? from : to)->storage);
-  if (async && pin && fli_pin_fits(pin, in ? dt : df))
-    return move_pinned(from, to, bytes, pin, in);
-  if (bt->flags & FL_BACKEND_HOST)
+  if (pin && fli_pin_fits(pin, in ? dt : df))
+    return move_pinned(from, to, bytes, pin, in, async);
+  if (bt->flags & FL_BACKEND_HOST) {
+    FLI_TRY(transfer_watched(to, true));
     return fl_tensor_read(from, fli_tensor_ptr(to), bytes);
+  }
   if (in) {
     FLI_TRY(transfer_watched(from, false));
     FLI_TRY(fl_tensor_write(to, fli_tensor_ptr(from), bytes));
@@ -374,18 +381,77 @@ static bool assign_is_far(const fl_call *c) {
          x->storage->device != from->storage->device;
 }
 
-static fl_status assign_across(fl_runtime *rt, const fl_call *c) {
+static bool assign_is_async(const fl_call *c) {
+  return c->attrs && c->attrs->v[FL_ATTR_assign_async].i;
+}
+
+/* Whether both have their elements in the same order of memory, without gaps.
+ */
+static bool assign_lies_alike(const fl_tensor *x, const fl_tensor *from) {
+  int order[FL_MAX_DIMS];
+  if (x->contiguous && from->contiguous)
+    return true;
+  for (int i = 0; i < x->meta.ndim; i++)
+    if (x->meta.shape[i] != 1 && x->stride[i] != from->stride[i])
+      return false;
+  return fli_dense_order(x, order) && fli_dense_order(from, order);
+}
+
+/* Whether copying the bytes is all that the call does: nothing is converted,
+ * laid out, recorded or checked for NaN. */
+static bool assign_is_bytes(const fl_runtime *rt, const fl_call *c) {
+  fl_tensor *x = c->in[FL_IN_assign_x].tensor,
+            *from = c->in[FL_IN_assign_from].tensor;
+  return c->inplace && !rt->meta && !rt->anomaly &&
+         x->meta.dtype == from->meta.dtype &&
+         fli_same_shape(&x->meta, &from->meta) && assign_lies_alike(x, from) &&
+         !(rt->grad_enabled && (fli_wants_grad(x) || fli_wants_grad(from)));
+}
+
+static fl_status assign_bytes(fl_runtime *rt, const fl_call *c) {
+  fl_tensor *x = c->in[FL_IN_assign_x].tensor, *to, *from;
+  bool turned;
+  FLI_TRY(fli_check_writable(x, c->op->info.name, "_"));
+  FLI_TRY(fli_settle(x));
+  FLI_TRY(transfer_bytes(c->in[FL_IN_assign_from].tensor, &turned, &from));
+  fl_status s = transfer_bytes(x, &turned, &to);
+  if (s == FL_OK) {
+    s = move_bytes(from, to, assign_is_async(c));
+    fl_tensor_release(to);
+  }
+  fl_tensor_release(from);
+  FLI_TRY(s);
+  x->storage->version++;
+  x->storage->write_site = c->site;
+  c->out[0] = fl_tensor_retain(x);
+  return FL_OK;
+}
+
+/* `from` first goes to x's device, and is written into x there. The host waits
+ * for what it will read itself. */
+static fl_status assign_by_copy(fl_runtime *rt, const fl_call *c) {
   fl_operand in[FL_INS_assign];
   fl_operand *from = &in[FL_IN_assign_from];
+  fl_device d = c->in[FL_IN_assign_x].tensor->storage->device;
+  bool async =
+      assign_is_async(c) && !(fli_backend(rt, d)->flags & FL_BACKEND_HOST);
   fl_call near = *c;
   in[FL_IN_assign_x] = c->in[FL_IN_assign_x];
   *from = c->in[FL_IN_assign_from];
-  FLI_TRY(fl_tensor_to(c->in[FL_IN_assign_from].tensor,
-                       c->in[FL_IN_assign_x].tensor->storage->device,
-                       FL_NODTYPE, &from->tensor));
+  FLI_TRY(transfer_move(c->in[FL_IN_assign_from].tensor, d, FL_NODTYPE, async,
+                        &from->tensor));
   near.in = in;
   fl_status s = fl_call_run(rt, &near);
   fl_tensor_release(from->tensor);
+  return s;
+}
+
+static fl_status assign_across(fl_runtime *rt, const fl_call *c) {
+  fl_site before = rt->copy_site;
+  rt->copy_site = c->site;
+  fl_status s =
+      assign_is_bytes(rt, c) ? assign_bytes(rt, c) : assign_by_copy(rt, c);
+  rt->copy_site = before;
   return s;
 }
 
