@@ -1,7 +1,7 @@
 -- Trains a Llama of 8 billion parameters on one GPU, within 24 GiB of its memory and 110 GiB of the
 -- host's: flare.plan moves parameters, gradients and states between them while blocks compute.
 --
---   flare examples/train_8b_one_gpu.lua --dry-run    whether it fits, and how long a step takes
+--   flare examples/train_8b_one_gpu.lua --dry_run    whether it fits, and how long a step takes
 --   flare examples/train_8b_one_gpu.lua
 --
 -- Without a GPU, or with --small, it trains a small model on a simulated device.
