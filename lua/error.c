@@ -478,7 +478,7 @@ const char *fll_nearest(const char *name, int n,
   const char *best = synonym(name, n, at, list);
   if (best)
     return best;
-  int length = (int)strlen(name), least = length / 3 + (length < 6 ? 1 : 2);
+  int length = (int)strlen(name), least = length / 3 + (length < 8 ? 1 : 2);
   for (int i = 0; i < n; i++) {
     const char *s = at(list, i);
     int d = distance(name, s);
@@ -550,23 +550,9 @@ static const struct {
     {"(method 'get_last_lr')", "it is schedule:lr()"},
     {"(method 'add')", "it is model:append(layer)"},
     {"have no 'cpu'", "it is x:to(\"cpu\")"},
+    {"have no 'values'", "x:max(1) and x:sort() return values and positions"},
+    {"have no 'indices'", "x:max(1) and x:sort() return values and positions"},
     {"have no 'numpy'", "files are shared: flare.io.npy.save(path, x)"},
-    {"no flare.float", "a dtype is a word: {dtype = \"f32\"}"},
-    {"no flare.int", "a dtype is a word: {dtype = \"i64\"}"},
-    {"no flare.f32", "a dtype is a word: {dtype = \"f32\"}"},
-    {"no flare.i64", "a dtype is a word: {dtype = \"i64\"}"},
-    {"no flare.long", "a dtype is a word: {dtype = \"i64\"}"},
-    {"no flare.inf", "it is math.huge"},
-    {"no flare.pi", "it is math.pi"},
-    {"no flare.linalg", "its functions are in flare: flare.inv(x)"},
-    {"no flare.set_num_threads",
-     "there is a thread for each core allowed: taskset -c 0 flare ..."},
-    {"no flare.special", "its functions are in flare: flare.erf(x)"},
-    {"no flare.utils", "it is flare.data.Loader, flare.checkpoint"},
-    {"no nn.Parameter", "in a module it is self:param(tensor)"},
-    {"no nn.utils",
-     "there are optim.clip_grad_norm_, nn.spectral_norm, flare.pad_sequence"},
-    {"no optim.lr_scheduler", "they are in optim: optim.StepLR"},
     {"attempt to index a function value (field 'fft')", "it is flare.fft(x)"},
     {"(field 'is_available')", "it is flare.cuda.available()"},
     {"(field 'param_groups')", "it is optimizer.groups"},
@@ -650,8 +636,8 @@ static bool push_method(lua_State *L, const char *text) {
   return other;
 }
 
-/* Whether the text has the part, and no longer name where the part ends in one:
- * "no flare.int" is found in "no flare.int32", not in "no flare.integer". */
+/* Whether the text has the part, and no longer name where the part ends in one.
+ */
 static bool has_part(const char *text, const char *part) {
   size_t n = strlen(part);
   bool name = isalpha((unsigned char)part[n - 1]);

@@ -214,4 +214,81 @@ return {
   {"flare.grad((w * 2):sum(), x)", first .. "grad: input 1 does not require a gradient"},
   {"local y = flare.zeros(3, {dtype = 'i64', requires_grad = true})", first
    .. "only floats and complex numbers can require gradients, not i64"},
+
+  -- habits from PyTorch, NumPy and Python
+  {"local y = nn.Sequential(nn.ReLU()).train()", first
+   .. "expected a module, got nothing; methods are called with ':', as in model:train()"},
+  {"local y = nn.Sequential(nn.ReLU()).eval()", first
+   .. "expected a module, got nothing; methods are called with ':', as in model:eval()"},
+  {"local y = nn.Linear(3, 2).zero_grad()", first
+   .. "expected a module, got nothing; methods are called with ':', as in model:zero_grad()"},
+  {"local y = nn.Linear(3, 2).cuda()", first
+   .. "expected a module, got nothing; methods are called with ':', as in model:cuda()"},
+  {"optim.Adam({w}).zero_grad()", first
+   .. "zero_grad: an optimizer is expected; methods are called with ':', as in "
+   .. "optimizer:zero_grad()"},
+  {"optim.StepLR(optim.SGD({w}), {every = 1}).step()", first
+   .. "step: a schedule is expected; methods are called with ':', as in schedule:step()"},
+  {"local y = x:max(1).values", first .. "tensors have no 'values'"},
+  {"local y = x:to(flare.float32)", first
+   .. 'there is no flare.float32: dtypes are strings: "f32"'},
+  {"local y = flare.linalg.svd(x)", first
+   .. "there is no flare.linalg: its functions are in flare: flare.inv(x), flare.svd(x)"},
+  {"local y = flare.utils.data", first
+   .. "there is no flare.utils: data sets and loaders are in flare.data, gradient "
+   .. "clipping is optim.clip_grad_norm_"},
+  {"local y = optim.lr_scheduler.StepLR(1)", first
+   .. "there is no optim.lr_scheduler: schedules are in optim itself: optim.StepLR, "
+   .. "optim.CosineLR, ..."},
+  {"local y = x:size(0)", first .. "size: dim: dims count from 1; 0 is none (-1 is the last)"},
+  {"local y = x.shape[0] + 1", first
+   .. "shape[0]: positions count from 1; shape[1] is the first size, shape[-1] the last"},
+  {"local y = x:unsqueeze(0)", first
+   .. "unsqueeze: dim: dims count from 1; 0 is none (-1 is the last)"},
+  {"local y = x:transpose(0, 1)", first
+   .. "transpose: dim0: dims count from 1; 0 is none (-1 is the last)"},
+  {"local y = x:sum{keepdims = true}", first
+   .. "sum: unknown option 'keepdims'; did you mean 'keepdim'?"},
+  {"local y = flare.Tensor(3, 3)", first
+   .. "there is no flare.Tensor: flare.tensor{...}, flare.zeros(sizes), flare.empty(sizes)"},
+  {'local y = x + "1"', first .. "add: b: expected a tensor or a number, got string"},
+  {"local y = x + {1, 2, 3}", first
+   .. "add: b: expected a tensor or a number, got table; make a tensor of it: "
+   .. "flare.tensor{...}"},
+  {"x.data = 3", first
+   .. "'data' of a tensor cannot be set; 'grad' and 'requires_grad' can, and elements: "
+   .. "x[i] = value"},
+  {"local y = nn.Conv2d(3, 8)", first
+   .. "nn.Conv2d: kernel must be a number or a table of 2, got nil"},
+  {'local y = nn.Conv2d(3, 8, 3, {stride = "2"})', first
+   .. "nn.Conv2d: stride must be a number or a table of 2, got string"},
+  {"local y = nn.CrossEntropyLoss()(x)", first
+   .. "cross_entropy: target is missing: it takes (x, target, weight, ignore_index, "
+   .. "label_smoothing, reduction) (in CrossEntropyLoss)"},
+  {"local y = nn.BatchNorm2d(3)(x)", first
+   .. "BatchNorm2d: the input must have 4 dims (batch, channels, ...), got (2, 3)"},
+  {"local y = x > 1", first
+   .. "tensors are compared elementwise by methods: x:lt(y), x:le(y), x:gt(y), x:ge(y)"},
+  {"local y = flare.stack({x, w})", first
+   .. "stack: input 2 has shape (3) and the first (2, 3); they must be the same"},
+  {'local y = flare.einsum("ij->k", x)', first
+   .. 'einsum "ij->k": k is in the result, but in no input'},
+  {"local y = x:topk(5)", first .. "topk: k must be from 0 to 3, the size of dim 2, got 5"},
+  {'local y = flare.save(x, "a.npy")', first
+   .. "save: the path comes first and must be a string, got a tensor"},
+  {"local y = flare.randint(5)", first
+   .. "randint: high is missing: it takes (low, high, shape, dtype)"},
+  {"local y = x:dropout(2)", first .. "dropout: p must be from 0 to 1, got 2"},
+  {"local y = i:div_(2)", first .. "div_: the result is f32 and cannot be kept in a i64 tensor"},
+  {"local y = x:index_select(1, {1, 2})", first
+   .. "index_select: index: expected a tensor or a number, got table; make a tensor of "
+   .. "it: flare.tensor{...}"},
+  {"local y = data.Loader(data.Tensors(x), {batch_size = 2})", first
+   .. "data.Loader: unknown option 'batch_size' (did you mean 'batch'?)"},
+  {"local y = data.Tensors(x, w)", first
+   .. "data.Tensors: argument 2 has 3 rows, the first has 2"},
+  {"local y = flare.is_grad_enabled()", first
+   .. "there is no flare.is_grad_enabled: flare.grad_enabled()"},
+  {"local y = flare.cuda.is_available()", first
+   .. "there is no flare.cuda.is_available: cuda.available()"},
 }

@@ -27,6 +27,13 @@ return {
   float32 = 'dtypes are strings: "f32"', float16 = 'dtypes are strings: "f16"',
   bfloat16 = 'dtypes are strings: "bf16"', float64 = 'dtypes are strings: "f64"',
   int64 = 'dtypes are strings: "i64"', int32 = 'dtypes are strings: "i32"',
+  float = 'dtypes are strings: "f32"', half = 'dtypes are strings: "f16"',
+  int = 'dtypes are strings: "i32"', uint8 = 'dtypes are strings: "u8"',
+  f32 = 'dtypes are strings: "f32"', f64 = 'dtypes are strings: "f64"',
+  i64 = 'dtypes are strings: "i64"', i32 = 'dtypes are strings: "i32"',
+  inf = "math.huge", nan = "0 / 0", pi = "math.pi",
+  linalg = "its functions are in flare: flare.inv(x), flare.svd(x)",
+  special = "its functions are in flare: flare.erf(x)",
   long = 'dtypes are strings: "i64"', double = 'dtypes are strings: "f64"',
   ["nn.Parameter"] = "in a module self:param(tensor); elsewhere a tensor with requires_grad = true",
   ["nn.utils"] = "optim.clip_grad_norm_, nn.weight_norm, nn.spectral_norm, nn.prune, "

@@ -107,6 +107,7 @@ end
 --- Training mode: Dropout drops, BatchNorm uses the statistics of the batch. `false` is the same
 -- as eval().
 function Module:train(on)
+  walk.expect(self, "train")
   on = on ~= false
   for _, module in ipairs(self:modules()) do module.training = on end
   return self
@@ -114,11 +115,13 @@ end
 
 --- Evaluation mode.
 function Module:eval()
+  walk.expect(self, "eval")
   return self:train(false)
 end
 
 --- Sets the gradients of all parameters to nil.
 function Module:zero_grad()
+  walk.expect(self, "zero_grad")
   for _, p in ipairs(self:parameters()) do p.grad = nil end
   return self
 end
@@ -164,7 +167,10 @@ end
 
 for name, where in pairs{cpu = "cpu", cuda = "cuda", float = "f32", double = "f64", half = "f16",
                          bfloat16 = "bf16"} do
-  Module[name] = function(self) return self:to(where) end
+  Module[name] = function(self)
+    walk.expect(self, name)
+    return self:to(where)
+  end
 end
 
 --- A deep copy. Tensors that the module uses in several places are one tensor in the copy, too.
@@ -239,6 +245,7 @@ end
 
 --- The number of elements of all parameters.
 function Module:count()
+  walk.expect(self, "count")
   local n = 0
   for _, p in ipairs(self:parameters()) do n = n + p:numel() end
   return n

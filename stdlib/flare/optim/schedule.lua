@@ -49,6 +49,9 @@ end
 
 --- Sets the rate of the next step.
 function Schedule:step()
+  if not class.is(self, Schedule) then
+    fail "step: a schedule is expected; methods are called with ':', as in schedule:step()"
+  end
   self.t = self.t + 1
   self:set()
 end

@@ -1,0 +1,71 @@
+-- Errors three modules deep: each begins with the line of the user's file, also where it is a tail
+-- call, and ends with the path of the module.
+local flare = require "flare"
+
+-- Line 5 fails.
+local text = [[
+local flare = require "flare"
+local nn, class = flare.nn, flare.class
+local Inner = class("Inner", nn.Module)
+function Inner:forward(x, i)
+  %s
+end
+local Middle = class("Middle", nn.Module)
+function Middle:init() self.inner = Inner() self.inner.layer = LAYER end
+function Middle:forward(...) return self.inner(...) end
+local Net = class("Net", nn.Module)
+function Net:init() self.blocks = {nn.ReLU(), Middle()} end
+function Net:forward(x, i)
+  local y = self.blocks[2](x, i)
+  return y
+end
+return Net()]]
+
+-- A layer, a call, and the message between the line and the module's path.
+local cases = {
+  {"nn.Linear(4, 2)", "self.layer(x)",
+   "linear: x (2, 3) does not fit weight (2, 4): its last size must be 4"},
+  {"nn.Linear(4, 2)", "self.layer()", "linear: x: expected a tensor, got nil"},
+  {"nn.Linear(4, 2)", "self.layer(x:t():t(), 1)", "linear: x (2, 3) does not fit weight (2, 4)"},
+  {"nn.LayerNorm(4)", "self.layer(x)", "layer_norm: x (2, 3) and weight (4) do not fit"},
+  {"nn.BatchNorm1d(4)", "self.layer(x)", "batch_norm: x (2, 3) and weight (4) do not fit"},
+  {"nn.BatchNorm2d(3)", "self.layer(x)", "BatchNorm2d: the input must have 4 dims"},
+  {"nn.Conv2d(1, 2, 5)", "self.layer(x:view(1, 1, 2, 3))", "conv: a kernel of 5"},
+  {"nn.Embedding(2, 4)", "self.layer(i)", "embedding: position 3 is out of range 1..2"},
+  {"nn.Embedding(5, 4)", "self.layer(x)", "embedding: input 2 is f32, but must be positions"},
+  {"nn.MultiHeadAttention(8, 2)", "self.layer(x)", "MultiHeadAttention: the input must be"},
+  {"nn.MaxPool2d(2)", "self.layer()", "MaxPool2d: x must be a tensor, got nil"},
+  {"nn.CrossEntropyLoss()", "self.layer(x)", "cross_entropy: target is missing"},
+  {"nil", "x:matmul(x)", "matmul: (2, 3) x (2, 3): inner sizes 3 and 2 differ"},
+  {"nil", "x:view(4)", "view: shape (2, 3) has 6 elements, (4) has 4"},
+  {"nil", "x:sum(3)", "sum: there is no dim 3 in a tensor of 2 dims"},
+  {"nil", "x:softmax{dm = 1}", "softmax: unknown option 'dm'"},
+  {"nil", "flare.cat({x, x:t()}, 1)", "cat: input 2 has shape (3, 2)"},
+  {"nil", "x:index_select(1, i)", "index_select: position 3 is out of range 1..2"},
+  {"nil", "x:mul(flare.ones(4))", "mul: shapes (2, 3) and (4) do not broadcast"},
+  {"nil", "x:gather(2, i)", "gather: index has shape (1) and x (2, 3)"},
+}
+
+local forms = {["a tail call"] = "return %s", ["a statement"] = "local y = %s return y",
+               ["an argument"] = "return (select(1, %s))"}
+
+describe("an error three modules deep", function()
+  local x = flare.arange(1, 7):to("f32"):view(2, 3)
+  local i = flare.tensor({3}, {dtype = "i64"})
+  for form, statement in pairs(forms) do
+    it(("names the line and the module, in %s"):format(form), function()
+      for _, case in ipairs(cases) do
+        local layer, call, expected = table.unpack(case)
+        local source = text:gsub("%%s", function() return statement:format(call) end)
+                           :gsub("LAYER", layer)
+        local net = assert(load(source, "=user/net.lua"))()
+        local ok, message = pcall(net, x, i)
+        assert.is_false(ok, call)
+        local start = "user/net.lua:5: " .. expected
+        assert.equal(start, message:sub(1, #start))
+        local path = "Net.blocks.2.inner" .. (layer ~= "nil" and ".layer" or "")
+        assert.equal(("(in %s)"):format(path), message:match "%(in [^()]*%)$", message)
+      end
+    end)
+  end
+end)
