@@ -4,7 +4,7 @@
  * still held. */
 #include "fll.h"
 
-typedef struct compiled {
+typedef struct compiled { /* its value: what the script compiled */
   uint64_t magic;
   fl_compiled *c;
 } compiled;
@@ -45,13 +45,52 @@ static int window_close(lua_State *L) {
   return 0;
 }
 
+/* Pushes "file:line: " of the script's function that the compiled one at i was
+ * made of, or of the call. */
+static void push_line(lua_State *L, fl_lua *st, int i) {
+  lua_Debug ar = {.linedefined = 0};
+  if (lua_getiuservalue(L, i, 1) == LUA_TFUNCTION)
+    lua_getinfo(L, ">S", &ar);
+  else
+    lua_pop(L, 1);
+  if (ar.linedefined > 0 && strcmp(ar.short_src, "<flare>") != 0)
+    lua_pushfstring(L, "%s:%d", ar.short_src, ar.linedefined);
+  else
+    lua_pushstring(L, fl_site_text(st->rt, fll_site_here(L, st)));
+}
+
+/* The function of the guard at `base` runs without compilation from now on: a
+ * warning says so, if its calls are the reason. */
+static void warn_varies(lua_State *L, fl_lua *st, int base) {
+  fl_compiled_stats s;
+  lua_getiuservalue(L, base, 1);
+  fl_compiled_get(compiled_of(L, -1)->c, &s);
+  if (s.varies) {
+    push_line(L, st, lua_gettop(L));
+    lua_pushfstring(
+        L,
+        "flare: %s: compile: calls of this function keep coming with new "
+        "shapes or operators, so from now on it runs without compilation; pad "
+        "its tensors to a few sizes, or compile a part whose shapes recur\n",
+        lua_tostring(L, -1));
+    lua_writestringerror("%s", lua_tostring(L, -1));
+    lua_pop(L, 2);
+  }
+  lua_pop(L, 1);
+}
+
 /* f has returned: everything above the guard at `base` is its result. */
 static int finish(lua_State *L, int status, lua_KContext base) {
   fl_lua *st = fll_enter(L);
   window *w = fll_checktype(L, (int)base, FLL_WINDOW, sizeof *w);
+  fl_compiled *c = w->c;
   (void)status;
   st->L = L;
-  fll_check(L, st, window_end(L, st, w));
+  bool waits = fl_compiled_waits(c);
+  fl_status s = window_end(L, st, w);
+  if (waits && !fl_compiled_waits(c))
+    warn_varies(L, st, (int)base);
+  fll_check(L, st, s);
   return lua_gettop(L) - (int)base;
 }
 
@@ -86,23 +125,27 @@ static int run(lua_State *L) {
   return finish(L, LUA_OK, 1);
 }
 
-/* compiled(f, exact, first, check, graphs, chunk, memory, wait, pure): the
+/* compiled(f, exact, first, check, graphs, chunk, memory, wait, pure, of): the
  * compiled function, and the userdata that stats() takes. first: "again" for
- * what tests compute again; chunk: see fl_compiled_chunk; -1: never. */
+ * what tests compute again; chunk: see fl_compiled_chunk; -1: never; of: what
+ * the script compiled, if f is not that. */
 static int new_compiled(lua_State *L) {
   fl_lua *st = fll_enter(L);
   lua_Integer chunk = luaL_optinteger(L, 6, 0);
   lua_Integer memory = luaL_optinteger(L, 7, 0);
   unsigned wait = (lua_toboolean(L, 8) ? FL_COMPILED_WAIT : 0u) |
                   (lua_toboolean(L, 9) ? FL_COMPILED_PURE : 0u);
-  lua_settop(L, 5);
+  lua_settop(L, 10);
   unsigned flags = wait | (lua_toboolean(L, 2) ? FL_COMPILED_EXACT : 0u) |
                    (lua_toboolean(L, 3) ? FL_COMPILED_FIRST : 0u) |
                    (lua_isstring(L, 3) ? FL_COMPILED_AGAIN : 0u) |
                    (lua_toboolean(L, 4) ? FL_COMPILED_CHECK : 0u) |
                    (lua_toboolean(L, 5) ? 0u : FL_COMPILED_NO_GRAPHS);
+  lua_replace(L, 2);
   lua_settop(L, 2);
-  compiled *k = fll_newobject(L, FLL_COMPILED, sizeof *k, 0);
+  compiled *k = fll_newobject(L, FLL_COMPILED, sizeof *k, 1);
+  lua_pushvalue(L, lua_isnil(L, 2) ? 1 : 2);
+  lua_setiuservalue(L, 3, 1);
   fll_check(L, st, fl_compiled_new(st->rt, flags, &k->c));
   fll_check(L, st,
             fl_compiled_chunk(k->c, chunk < 0 ? SIZE_MAX : (size_t)chunk));

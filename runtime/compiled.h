@@ -46,7 +46,8 @@ FL_API fl_status fl_compiled_chunk(fl_compiled *c, size_t bytes);
  * when they have run once. */
 FL_API fl_status fl_compiled_memory(fl_compiled *c, size_t bytes);
 /* Whether launches of a call would wait. If not, calls need no begin and end:
- * nothing came back in many runs, or plans have turned out slower (CPU).
+ * too few calls had the launches of earlier ones, or plans have turned out
+ * slower (CPU).
  * Between begin and end: whether those of this call do. */
 FL_API bool fl_compiled_waits(const fl_compiled *c);
 /* In pairs, which nest: the outermost one counts. begin fails only without
@@ -105,8 +106,10 @@ typedef struct fl_compiled_stats {
   uint32_t chunks;            /* of its launches that run chunk by chunk */
   uint32_t repeats;           /* launches that run a second time */
   size_t memory; /* bytes of its results and temporaries, at most at a time */
-  bool off; /* no window came back, or plans were slower (CPU), so calls run at
-               once from now on */
+  bool off; /* calls vary, or plans were slower (CPU), so calls run at once from
+               now on */
+  bool varies; /* off, since more calls had new launches than ran by a plan that
+                  was there */
   double with, without; /* least seconds of a call by a plan, and at once, on
                            the CPU; 0: they were not timed */
 } fl_compiled_stats;

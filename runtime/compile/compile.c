@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define MISSES  64 /* windows without a plan, in a row, before it gives up */
+#define MISSES  64 /* calls without a plan before it gives up */
 #define RECENT  8  /* runs that say what a plan has to hold */
 #define STARVES 3  /* times that it may need more memory than there is */
 #define SHRINKS 4  /* times that it may hold less than before */
@@ -159,6 +159,13 @@ static void plan_expect_not(fl_compiled *c, const fli_plan *p) {
       c->plans[k]->next = NULL;
   c->start = c->start == p ? NULL : c->start;
   c->last = c->last == p ? NULL : c->last;
+}
+
+static void plans_free(fl_compiled *c) {
+  for (int k = 0; k < c->n_plans; k++)
+    fli_plan_free(c->plans[k]);
+  c->n_plans = 0;
+  c->start = c->last = NULL;
 }
 
 /* The plan for windows like w; a new one takes the place of the least recently
@@ -439,11 +446,10 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   if (c->pure)
     fli_pure_see(c->pure, w, p);
   if (p->seen++ == 0 && !c->first && !c->memory) {
-    if (++c->missed >= MISSES)
-      c->off = true;
+    c->fresh = true;
     return false;
   }
-  c->missed = 0;
+  bool known = p->built;
   if (p->built && p->adds && !fli_sums_allowed(w->rt, w->device))
     fli_plan_unbuild(p);
   if (!plan_built(c, p, w) || !plan_ready(c, p, w))
@@ -460,8 +466,23 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
   }
   plan_move_back(w, p);
   c->planned++;
+  c->used |= known;
   trial_sees(c, w);
   return true;
+}
+
+/* A call has ended. Where more calls are new than run by a plan that was there,
+ * making recordings and plans costs more than it brings. */
+static void calls_count(fl_compiled *c) {
+  if (c->window)
+    return;
+  if (c->used)
+    c->misses -= c->misses > 0;
+  else if (c->fresh && ++c->misses >= MISSES && !c->off) {
+    c->off = c->varies = true;
+    plans_free(c);
+  }
+  c->fresh = c->used = false;
 }
 
 /* --- for hosts --- */
@@ -496,8 +517,7 @@ void fl_compiled_free(fl_compiled *c) {
     c->window->depth = 1;
     fli_window_close(c->rt);
   }
-  for (int k = 0; k < c->n_plans; k++)
-    fli_plan_free(c->plans[k]);
+  plans_free(c);
   fli_pure_free(c->pure);
   fli_mfree(c);
 }
@@ -527,6 +547,7 @@ fl_status fl_compiled_end(fl_compiled *c) {
   fl_status s = c->trial.plain ? FL_OK : fli_window_close(c->rt);
   fli_pure_end(c->pure);
   trial_end(c);
+  calls_count(c);
   return s;
 }
 
@@ -559,6 +580,7 @@ void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s) {
                            .unready = c->unready,
                            .failure = c->failure[0] ? c->failure : NULL,
                            .off = c->off,
+                           .varies = c->varies,
                            .with = 1e-9 * (double)c->trial.least_with,
                            .without = 1e-9 * (double)c->trial.least_without};
   for (int k = 0; k < c->n_plans; k++) {

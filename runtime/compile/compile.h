@@ -118,16 +118,20 @@ struct fl_compiled {
   size_t chunk;    /* bytes of a chunk; 0: as is best for the device,
                       SIZE_MAX: nothing runs in chunks */
   size_t memory;   /* cap of what is in memory; 0: none */
-  bool off;        /* windows never came back, or plans do not win */
+  bool off;        /* calls vary, or plans do not win */
+  bool varies;     /* off, since calls vary */
+  bool fresh;      /* this call had a window that was new */
+  bool used;       /* this call had one that ran by a plan of earlier calls */
+  int misses;      /* calls with new windows alone, less those by plans */
   fli_trial trial; /* on the CPU: whether they win */
   int n_plans;
   fli_plan *plans[FLI_PLANS];
   fli_plan *start, *last; /* for a call's first window; for this call's last */
-  uint64_t runs, planned, missed; /* windows; by a plan; without, in a row */
-  uint64_t replayed;              /* by a graph */
-  uint64_t unready;      /* without, since kernels were being compiled */
-  struct fli_pure *pure; /* or NULL (pure.h) */
-  char failure[256];     /* why one could not be, "" */
+  uint64_t runs, planned; /* windows; by a plan */
+  uint64_t replayed;      /* by a graph */
+  uint64_t unready;       /* without, since kernels were being compiled */
+  struct fli_pure *pure;  /* or NULL (pure.h) */
+  char failure[256];      /* why one could not be, "" */
 };
 
 fli_plan *fli_plan_new(const fli_window *w);

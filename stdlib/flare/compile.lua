@@ -65,7 +65,7 @@ function M.compile(f, opts)
   local code, pure = f
   if o.pure then code, pure = require "flare.compile.pure".wrap(f) end
   local run, object = core.compiled(code, exact, mode.all, mode.check, o.graphs, chunk, memory,
-    o.wait or mode.wait, o.pure)
+    o.wait or mode.wait, o.pure, f)
   if pure then pure.object = object end
   if mode.off then run = function(...) return f(...) end end
   objects[run], origins[run] = object, {f = f, exact = exact, chunk = chunk}
@@ -99,8 +99,8 @@ end
 -- `graph_bytes`, memory of their temporaries; `launches` and `kernels` of the plan last used,
 -- before and after fusion; `chunks` of its launches that run chunk by chunk; `repeats`, launches
 -- that run a second time; `memory`, bytes of its results and temporaries, at most at a time,
--- without what kernels need while they run; `off`, true if no run was like an earlier one, or if
--- calls on the CPU took longer with plans, so that calls are no longer compiled; `with` and
+-- without what kernels need while they run; `off`, true if calls kept having new shapes or
+-- operators, or took longer with plans on the CPU, so that they are no longer compiled; `with` and
 -- `without`, the least seconds of such a call with plans and without, if calls were timed.
 -- @param f what compile returned @return a table
 function M.compile_stats(f)
