@@ -16,10 +16,12 @@ static int call_framed(lua_State *L) {
   return lua_gettop(L);
 }
 
-/* framed(f): f as a C function. */
+/* framed(f): f as a C function; f itself if it is one. */
 static int framed(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_settop(L, 1);
+  if (lua_iscfunction(L, 1))
+    return 1;
   lua_pushcclosure(L, call_framed, 1);
   return 1;
 }
@@ -63,6 +65,62 @@ static int module_call(lua_State *L) {
   return 2;
 }
 
+/* Whether the value at 1 is an object of the class in upvalue 2, or of one that
+ * inherits from it. */
+static bool is_object(lua_State *L) {
+  if (!lua_istable(L, 1) || !lua_getmetatable(L, 1))
+    return false;
+  int at = lua_gettop(L);
+  bool yes = false;
+  while (lua_istable(L, at) &&
+         !(yes = lua_rawequal(L, at, lua_upvalueindex(2)))) {
+    lua_pushliteral(L, "parent");
+    lua_rawget(L, at);
+    lua_replace(L, at);
+  }
+  lua_settop(L, at - 1);
+  return yes;
+}
+
+/* (self, ...) -> f(self, ...). Upvalues: f, the class, the name of the method,
+ * and what an object is called. */
+static int call_method(lua_State *L) {
+  if (!is_object(L)) {
+    const char *name = lua_tostring(L, lua_upvalueindex(3));
+    const char *word = lua_tostring(L, lua_upvalueindex(4));
+    fll_error(L,
+              "%s: expected %s %s, got %s; methods are called with ':', as in "
+              "%s:%s()",
+              name, strchr("aeiou", word[0]) ? "an" : "a", word,
+              lua_isnoneornil(L, 1) ? "nothing" : fll_typename(L, 1), word,
+              name);
+  }
+  return call_framed(L);
+}
+
+/* class_method(f, class, name, word): f as a C function that refuses a self
+ * which is no object of the class. */
+static int class_method(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  luaL_checkstring(L, 3);
+  luaL_checkstring(L, 4);
+  lua_settop(L, 4);
+  lua_pushcclosure(L, call_method, 4);
+  return 1;
+}
+
+/* unframed(f): the function inside one that framed or class_method made, or f
+ * itself. */
+static int unframed(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  lua_CFunction f = lua_tocfunction(L, 1);
+  lua_settop(L, 1);
+  if (f == call_framed || f == call_method)
+    lua_getupvalue(L, 1, 1);
+  return 1;
+}
+
 bool fll_is_module_call(lua_State *L, lua_Debug *ar) {
   lua_getinfo(L, "f", ar);
   bool yes = lua_tocfunction(L, -1) == call_module;
@@ -71,7 +129,10 @@ bool fll_is_module_call(lua_State *L, lua_Debug *ar) {
 }
 
 void fll_module_core(lua_State *L) {
-  static const luaL_Reg functions[] = {
-      {"framed", framed}, {"module_call", module_call}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"framed", framed},
+                                       {"unframed", unframed},
+                                       {"class_method", class_method},
+                                       {"module_call", module_call},
+                                       {NULL, NULL}};
   fll_register(L, functions);
 }

@@ -74,6 +74,7 @@ end
 
 -- A function: its arguments, where it is, its comment and source, the last error in it.
 local function describe_function(f, name)
+  f = core.unframed(f)
   local info = debug.getinfo(f, "Su")
   if info.what == "C" then return name .. "(...): a function written in C" end
   local arguments = {}
@@ -151,7 +152,7 @@ function M.source(env, name)
   local f = type(value) == "table" and rawget(value, "init") or meta and rawget(meta, "init")
             or value
   if value == nil then return "there is no " .. name end
-  local info = type(f) == "function" and debug.getinfo(f, "S")
+  local info = type(f) == "function" and debug.getinfo(core.unframed(f), "S")
   if not info then return ("%s is a %s, which has no source"):format(name, type(value)) end
   if info.what == "C" then return name .. " is written in C; ?" .. name .. " describes it" end
   local inside = info.source:match "^@<flare>/(.*)$"

@@ -44,6 +44,20 @@ local cases = {
   {"nil", "x:index_select(1, i)", "index_select: position 3 is out of range 1..2"},
   {"nil", "x:mul(flare.ones(4))", "mul: shapes (2, 3) and (4) do not broadcast"},
   {"nil", "x:gather(2, i)", "gather: index has shape (1) and x (2, 3)"},
+  -- functions and methods that are written in Lua
+  {"nil", 'flare.einsum("ij->k", x)', 'einsum "ij->k": k is in the result, but in no input'},
+  {"nil", "flare.tensor_split(x, 2, 3)", "tensor_split: there is no dim 3"},
+  {"nil", "flare.meshgrid(1)", "meshgrid: input 1 must be a tensor, got number"},
+  {"nil", 'x:rearrange("a b c -> a")', 'rearrange "a b c -> a": (2, 3) has 2 dims'},
+  {"nil", "nn.init.xavier_(1)", "init.xavier_: a tensor is expected, got number"},
+  {"nil", 'flare.optim.clip_grad_norm_("x", 1)', "clip_grad_norm_: a module or a list"},
+  {"nil", "flare.data.split(1)", "data.split: fractions like {0.9, 0.1} are expected"},
+  {"nil", "flare.io.safetensors.save(1)", "safetensors.save: the path comes first"},
+  {"nil", "flare.vmap(1)", "vmap: a function is expected, got number"},
+  {"nil", "flare.save(x)", "save: the path comes first and must be a string"},
+  {"nil", "flare.optim.GradScaler():unscale_(x)", "GradScaler: an optimizer is expected"},
+  {"nil", "flare.data.Loader(flare.data.Tensors(x)):load_state_dict(1)",
+   "Loader: a table that state_dict() gave is expected, got number"},
 }
 
 local forms = {["a tail call"] = "return %s", ["a statement"] = "local y = %s return y",

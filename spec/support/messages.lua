@@ -103,7 +103,8 @@ return {
   {"local y = nn.SpatialConvolution", first
    .. "there is no nn.SpatialConvolution (did you mean 'Conv2d'?)"},
   {"optim.SGD({w}).step()", first
-   .. "step: an optimizer is expected; methods are called with ':', as in optimizer:step()"},
+   .. "step: expected an optimizer, got nothing; methods are called with ':', as in "
+   .. "optimizer:step()"},
   {"optim.SGD({w}):step(1)", first .. "step: the closure must be a function, got number"},
   {"optim.clip_grad_norm_({w}, {max_norm = 1})", first
    .. "clip_grad_norm_: the limit must be a number of at least 0, got table"},
@@ -225,10 +226,32 @@ return {
   {"local y = nn.Linear(3, 2).cuda()", first
    .. "expected a module, got nothing; methods are called with ':', as in model:cuda()"},
   {"optim.Adam({w}).zero_grad()", first
-   .. "zero_grad: an optimizer is expected; methods are called with ':', as in "
+   .. "zero_grad: expected an optimizer, got nothing; methods are called with ':', as in "
    .. "optimizer:zero_grad()"},
   {"optim.StepLR(optim.SGD({w}), {every = 1}).step()", first
-   .. "step: a schedule is expected; methods are called with ':', as in schedule:step()"},
+   .. "step: expected a schedule, got nothing; methods are called with ':', as in schedule:step()"},
+  {"optim.PlateauLR(optim.SGD({w})).step(0.5)", first
+   .. "step: expected a schedule, got a number; methods are called with ':', as in "
+   .. "schedule:step()"},
+  {"for y in data.Loader(data.Tensors(x)).epoch() do print(y) end", first
+   .. "epoch: expected a loader, got nothing; methods are called with ':', as in loader:epoch()"},
+  {"return data.Loader(data.Tensors(x)).batches()", first
+   .. "batches: expected a loader, got nothing; methods are called with ':', as in "
+   .. "loader:batches()"},
+  {"optim.EMA({w}).update()", first
+   .. "update: expected an ema, got nothing; methods are called with ':', as in ema:update()"},
+  {"optim.EMA({w}).update(true)", first
+   .. "update: expected an ema, got boolean; methods are called with ':', as in ema:update()"},
+  {"optim.EMA({w}).with(function() end)", first
+   .. "with: expected an ema, got function; methods are called with ':', as in ema:with()"},
+  {"optim.GradScaler().step(optim.SGD({w}))", first
+   .. "step: expected a scaler, got SGD; methods are called with ':', as in scaler:step()"},
+  {"return optim.GradScaler().scale(w:sum())", first
+   .. "scale: expected a scaler, got flare.tensor; methods are called with ':', as in "
+   .. "scaler:scale()"},
+  {"optim.Adam({w}).state_dict()", first
+   .. "state_dict: expected an optimizer, got nothing; methods are called with ':', as in "
+   .. "optimizer:state_dict()"},
   {"local y = x:max(1).values", first .. "tensors have no 'values'"},
   {"local y = x:to(flare.float32)", first
    .. 'there is no flare.float32: dtypes are strings: "f32"'},

@@ -47,6 +47,20 @@ local function class(_, name, parent)
 end
 
 return setmetatable({
+  --- Makes the methods that a class of the library has so far refuse a self that is no object of
+  -- it, as in `loader.epoch()`, and keep the line of a caller that returns what they return.
+  -- @param cls the class
+  -- @param word what an object is called: "loader"
+  -- @return the class
+  methods = function(cls, word)
+    for name, f in next, cls do
+      if type(f) == "function" and not name:find "^_" and name ~= "init" then
+        cls[name] = core.class_method(f, cls, name, word)
+      end
+    end
+    return cls
+  end,
+
   --- Whether `value` is an object of `cls` or of a class derived from it.
   is = function(value, cls)
     local at = type(value) == "table" and getmetatable(value) or nil

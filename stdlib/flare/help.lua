@@ -136,6 +136,7 @@ end
 
 -- A Lua function without a `---` comment: its arguments, its file and line, the comment above it.
 local function describe_plain(f, name)
+  f = core.unframed(f)
   local info = debug and debug.getinfo(f, "Su")
   if not info or info.what == "C" then return nil end
   local arguments = {}

@@ -49,13 +49,13 @@ for name in ([[cond describe diagonal_scatter dsplit equal fliplr flipud hsplit 
     vecdot vsplit]]):gmatch "%S+" do
   if not there[name] then
     local file = files[name] or "flare.rearrange" -- x:reduce is that of einops
-    core.method(name, function(...) return require(file)[name](...) end)
+    core.method(name, core.framed(function(...) return require(file)[name](...) end))
   end
 end
 
 for name in ("heat hist image plot"):gmatch "%S+" do
   if not there[name] then
-    core.method(name, function(...) return require "flare.plot"[name](...) end)
+    core.method(name, core.framed(function(...) return require "flare.plot"[name](...) end))
   end
 end
 

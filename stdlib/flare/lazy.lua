@@ -1,4 +1,13 @@
---- Tables whose values are loaded from files, each at the first use of its name.
+--- Tables whose values are loaded from files, each at the first use of its name. Their functions
+-- are C functions, which keep the line of a caller that ends with `return flare.einsum(...)`.
+local core = require "flare.core"
+
+local function frame_all(functions)
+  for name, value in next, functions do
+    if type(value) == "function" then functions[name] = core.framed(value) end
+  end
+  return functions
+end
 
 --- Gives a table a metatable that loads missing fields.
 -- @param where the table's name, for errors
@@ -38,10 +47,15 @@ return function(where, self, files, also)
     return value
   end
 
-  return setmetatable(self, {
+  return setmetatable(frame_all(self), {
     __name = where,
     __index = function(_, name)
       local value = find(name)
+      if type(value) == "function" then
+        value = core.framed(value)
+      elseif type(value) == "table" and files[name] and not getmetatable(value) then
+        frame_all(value)
+      end
       rawset(self, name, value)
       return value
     end,

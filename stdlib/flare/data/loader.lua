@@ -266,4 +266,4 @@ function Loader:close()
 end
 Loader.__close = Loader.close
 
-return Loader
+return class.methods(Loader, "loader")

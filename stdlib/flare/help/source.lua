@@ -89,7 +89,7 @@ local parsed = setmetatable({}, {__mode = "v"}) -- source: {list, top}
 --- The comment above a Lua function of the library; nil if there is none.
 function M.of(f)
   if not debug then return nil end
-  local info = debug.getinfo(f, "S")
+  local info = debug.getinfo(core.unframed(f), "S")
   if info.what ~= "Lua" then return nil end
   local known = parsed[info.source]
   if not known then
@@ -106,7 +106,7 @@ end
 
 --- The lines of a comment directly above a Lua function in a file; none for other functions.
 function M.above(f)
-  local info = debug.getinfo(f, "S")
+  local info = debug.getinfo(core.unframed(f), "S")
   local text = info.what == "Lua" and text_of(info.source)
   local lines, out = {}, {}
   for line in ((text or "") .. "\n"):gmatch "([^\n]*)\n" do lines[#lines + 1] = line end

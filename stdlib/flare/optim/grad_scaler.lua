@@ -130,4 +130,4 @@ function GradScaler:__tostring()
     self.factor, o.growth, o.backoff, o.interval, self.skipped)
 end
 
-return GradScaler
+return class.methods(GradScaler, "scaler")

@@ -104,17 +104,8 @@ function Optimizer:add_group(group)
   return self
 end
 
--- Refuses what is no optimizer: `optimizer.step()` for `optimizer:step()`.
-local function expect(self, method)
-  if not class.is(self, Optimizer) then
-    fail("%s: an optimizer is expected; methods are called with ':', as in optimizer:%s()", method,
-         method)
-  end
-end
-
 --- Sets the gradients of all parameters to nil.
 function Optimizer:zero_grad()
-  expect(self, "zero_grad")
   for _, group in ipairs(self.groups) do
     for _, p in ipairs(group.params) do p.grad = nil end
   end
@@ -185,7 +176,6 @@ end
 -- @param closure a function that computes the loss and its gradients again (optional)
 -- @return the result of the closure
 function Optimizer:step(closure)
-  expect(self, "step")
   if closure ~= nil and type(closure) ~= "function" then
     fail("step: the closure must be a function, got %s", type(closure))
   end
@@ -207,7 +197,6 @@ end
 --- Options, step counts, moments and master copies as a tree of tables, numbers and tensors. It has
 -- the parameters' names if the optimizer was made from a module or from its parameters().
 function Optimizer:state_dict()
-  expect(self, "state_dict")
   local groups = {}
   for g, group in ipairs(self.groups) do
     local states = {}
@@ -242,7 +231,6 @@ end
 --- Loads a table that state_dict returned. States go to parameters by name where the optimizer and
 -- the table have names, otherwise in the same order. All of it is checked before anything changes.
 function Optimizer:load_state_dict(saved, message)
-  expect(self, "load_state_dict")
   local name = getmetatable(self).__name
   options.state(name, saved, message)
   if type(saved.groups) ~= "table" then
@@ -321,4 +309,4 @@ function Optimizer:__tostring()
   return table.concat(lines, "\n")
 end
 
-return Optimizer
+return class.methods(Optimizer, "optimizer")

@@ -75,4 +75,4 @@ function PlateauLR:__tostring()
     ("%d without improvement, best %s"):format(self.bad, tostring(self.best or "none yet")))
 end
 
-return PlateauLR
+return class.methods(PlateauLR, "schedule")

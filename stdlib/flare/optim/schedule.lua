@@ -49,9 +49,6 @@ end
 
 --- Sets the rate of the next step.
 function Schedule:step()
-  if not class.is(self, Schedule) then
-    fail "step: a schedule is expected; methods are called with ':', as in schedule:step()"
-  end
   self.t = self.t + 1
   self:set()
 end
@@ -247,7 +244,7 @@ local rows = {
     end, check_parts},
 }
 
-local classes = {Schedule = Schedule}
+local classes = {Schedule = class.methods(Schedule, "schedule")}
 for _, row in ipairs(rows) do
   local cls = class(row[1], Schedule)
   cls.about = {("optim.%s(optimizer, %s)"):format(row[1], row[2]),
