@@ -1,6 +1,23 @@
 /* Runs composed rows: calls that are made of other calls. */
 #include "env.h"
 
+#include <string.h>
+
+/* An error of a step begins with the row that was called, in place of the
+ * step's, which the caller may never have heard of. */
+static fl_status name_row(fl_runtime *rt, const char *row, fl_status s) {
+  const char *text = fl_error(), *colon = strchr(text, ':');
+  char step[48];
+  size_t n = colon ? (size_t)(colon - text) : 0;
+  if (n > 0 && n < sizeof step && colon[1] == ' ' && s <= FL_EUNSUPPORTED) {
+    memcpy(step, text, n);
+    step[n] = 0;
+    if (strcmp(step, row) != 0 && fl_op_row(rt, step) >= 0)
+      return fli_fail(s, "%s%s", row, colon);
+  }
+  return fli_told(row, s);
+}
+
 fl_status fli_compose_call(fl_runtime *rt, const fl_call *c,
                            const fl_attrs *attrs, fl_device d) {
   fli_composing g = {.op = c->op, .attrs = attrs, .n_in = c->n_in, .in = c->in};
@@ -21,5 +38,5 @@ fl_status fli_compose_call(fl_runtime *rt, const fl_call *c,
   for (int k = 0; k < n_out && s == FL_OK; k++)
     c->out[k] = fl_tensor_retain(g.out[k].tensor);
   fli_env_close(&g.e);
-  return s == FL_OK ? s : fli_told(c->op->info.name, s);
+  return s == FL_OK ? s : name_row(rt, c->op->info.name, s);
 }

@@ -252,6 +252,9 @@ return {
   {"optim.Adam({w}).state_dict()", first
    .. "state_dict: expected an optimizer, got nothing; methods are called with ':', as in "
    .. "optimizer:state_dict()"},
+  {"local y = x:nll_loss(i + 2)", first .. "nll_loss: position 4 is out of range 1..3"},
+  {"local y = flare.lp_pool(x, 2, 9)", first
+   .. "lp_pool: a kernel of 9 (dilation 1) does not fit into size 3 with padding 0"},
   {"local y = x:max(1).values", first .. "tensors have no 'values'"},
   {"local y = x:to(flare.float32)", first
    .. 'there is no flare.float32: dtypes are strings: "f32"'},
