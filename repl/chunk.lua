@@ -134,6 +134,11 @@ end
 
 -- --- several lines ---
 
+--- Whether a text is `end` alone, which ends the block that the lines of the prompt are.
+function M.is_end(text)
+  return text:find "^%s*end%s*;?%s*$" or text:find "^%s*end%s*%-%-[^\n]*$"
+end
+
 --- Whether a line goes on with the expression of the line before: a method, a field, an operator.
 function M.continues(line)
   return line:find "^%s*:%s*[%a_][%w_]*%s*[%({\"'%[]" or line:find "^%s*%.[%a_]"

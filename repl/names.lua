@@ -172,4 +172,12 @@ function M.close(kept, name)
   return found[1] ~= nil, problem
 end
 
+--- `end` alone closes what is declared <close>, as the end of a block does.
+-- @return nil, or what is wrong
+function M.end_block(kept)
+  local found, problem = M.close(kept)
+  return found and problem or not found and "'end' has nothing to end: no local is declared <close>"
+         or nil
+end
+
 return M

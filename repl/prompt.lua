@@ -100,10 +100,9 @@ local function lone(text)
   return name and rawget(_G, name) == nil and name
 end
 
--- `end` alone closes what is declared <close>, as the end of a block does.
+-- @return false after an error
 local function end_block(kept)
-  local found, problem = names.close(kept)
-  if not found then problem = "'end' has nothing to end: no local is declared <close>" end
+  local problem = names.end_block(kept)
   if not problem then return end
   stderr:write(problem, "\n")
   return false
@@ -119,7 +118,7 @@ local function run_text(text, env, kept)
     pager.print(value_help.describe(env, asked) or (require("flare.help").help(asked)))
   elseif text:match "^%s*%?%s*$" or lone(text) == "help" then
     commands.run(":help", env, kept)
-  elseif text:find "^%s*end%s*;?%s*$" or text:find "^%s*end%s*%-%-[^\n]*$" then
+  elseif chunks.is_end(text) then
     return end_block(kept)
   elseif lone(text) == "quit" or lone(text) == "exit" then
     return "quit"

@@ -147,6 +147,15 @@ describe("flare jupyter", function()
     assert.equal("\u{FFFD}\n", heard[2][2].text)
     heard = select(2, execute(c, ":!echo from the shell; echo 2 >&2"))
     assert.equal("from the shell\n2\n", heard[2][2].text)
+    -- all cells are one block, which `end` ends
+    execute(c, "local mark <close> = setmetatable({}, {__close = function() print 'closed' end})")
+    assert.equal("complete", c:run("is_complete_request", {code = "end"}).status)
+    heard = select(2, execute(c, "print 'open'\nend"))
+    local texts = {} -- one message, or more where writing takes long
+    for k = 2, #heard do texts[k - 1] = heard[k][2].text end
+    assert.equal("open\nclosed\n", table.concat(texts))
+    assert.equal("'end' has nothing to end: no local is declared <close>",
+                 execute(c, "end -- again").evalue)
     reply = c:run("complete_request", {code = "flare.softm", cursor_pos = 11})
     assert.same({"softmax"}, reply.matches)
     assert.equal(6, reply.cursor_start)

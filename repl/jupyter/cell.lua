@@ -64,7 +64,12 @@ function M.open(o)
 
   local env, kept = names.environment()
   local self = {env = env, kept = kept}
-  self.traced, self.close = run.open(signals.calm, kept, {keep = true})
+  local close
+  self.traced, close = run.open(signals.calm, kept, {keep = true})
+  function self.close()
+    names.close(kept)
+    close()
+  end
   local count = 0
 
   local Handle = {__name = "display"}
@@ -111,8 +116,12 @@ local function run_unit(self, text)
   return ok, ok and bundle or tostring(bundle)
 end
 
--- ?name and commands. @return as run_unit
+-- ?name, commands, and the `end` of the block that all cells are. @return as run_unit
 local function run_line(self, text)
+  if chunks.is_end(text) then
+    local problem = names.end_block(self.kept)
+    return not problem, problem
+  end
   local source = text:match "^%s*%?%?%s*([%w_.:]+)%s*$"
   local asked = text:match "^%s*%?%s*([%w_.:]+)" or text:match "^%s*([%w_.:]+)%?%s*$"
   local out
@@ -136,7 +145,7 @@ function M:execute(text, show)
   local last
   for _, unit in ipairs(chunks.units(text, self.env, is_alone)) do
     if last then show(last) end
-    local one = not unit:find "\n" and is_alone(unit)
+    local one = not unit:find "\n" and is_alone(unit) or chunks.is_end(unit)
     local ok, result = (one and run_line or run_unit)(self, unit)
     if not ok then return false, result end
     last = result
@@ -148,7 +157,7 @@ end
 function M:state(text)
   if chunks.is_whole(text, self.env, is_alone) then
     for _, unit in ipairs(chunks.units(text, self.env, is_alone)) do
-      local chunk = is_alone(unit) or chunks.compile(unit, self.env)
+      local chunk = is_alone(unit) or chunks.is_end(unit) or chunks.compile(unit, self.env)
       if not chunk then return "invalid" end
     end
     return "complete"
