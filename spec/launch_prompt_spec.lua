@@ -54,6 +54,14 @@ describe("the prompt of several ranks", function()
   local try = tree.output "command -v script" ~= "" and it or pending
   try("does so on a terminal", function() check(answers(2, lines, true)) end)
 
+  it("waits for --timeout seconds, also in the first collective", function()
+    local folder = launch.folder ""
+    local _, out = launch.shell(folder, "echo 'dist.barrier()' | $J -n 2 -i --timeout 1", 100)
+    launch.gone(folder)
+    launch.remove(folder)
+    assert.truthy(out:find("did not come to barrier #1 at prompt:1 within 1 s", 1, true), out)
+  end)
+
   it("goes on with more ranks, of which one is out of step", function()
     local out = answers(4, {
       "rank == 2 and dist.barrier() or dist.all_reduce(flare.ones(3))",

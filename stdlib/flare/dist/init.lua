@@ -56,7 +56,8 @@ end
 -- Later calls return the same numbers.
 -- @param o.timeout seconds that a rank waits for the others in a collective, 0 for no limit;
 --   default the variable FLARE_DIST_TIMEOUT, or 120
--- @param o.first the same for the first call of a group; default, and for 0, 5 * timeout
+-- @param o.first the same for the first call of a group; default, and for 0, 5 * timeout,
+--   or timeout at the prompt of `flare launch -i`
 -- @param o.check true: compares the lines of the script that call collectives, and collectives of
 --   GPU tensors as well; default the variable FLARE_DIST_CHECK
 -- @param o.engine "host" or "mpi", which carries tensors in the host's memory; default the one that
@@ -77,7 +78,8 @@ function dist.init(o)
   if not found then fail("dist.init: %s", message) end
   local chosen = engine.choose(found, o.engine)
   if found.size > 1 then
-    local first = o.first and o.first > 0 and o.first or 5 * timeout
+    local slack = os.getenv "FLARE_PROMPT" and 1 or 5 -- a prompt's ranks have nothing to load
+    local first = o.first and o.first > 0 and o.first or slack * timeout
     core.comm.open{key = found.key, rank = found.rank, size = found.size, here = found.here,
       timeout = timeout, first = first, check = o.check}
   end
