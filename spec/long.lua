@@ -1,7 +1,8 @@
 -- Runs the campaigns of spec/long/, which take too long for every change: each
 -- file there is one, a shell or Lua script that says "limit: N min" at its top,
--- prints its figures as "figure: ..." and fails by its status. What they show is
--- appended, dated, to bench/results/long.md.
+-- prints its figures as "figure: ...", or "skipped: ..." with the reason at its
+-- end, and fails by its status. What they show is appended, dated, to
+-- bench/results/long.md.
 --   lua5.4 spec/long.lua [WORD ...]     only those whose names contain a word
 local tree = dofile "spec/support/tree.lua"
 
@@ -12,7 +13,7 @@ local function wanted(path)
   return #arg == 0
 end
 
-local passed, failed, lines = 0, 0, {}
+local passed, failed, skipped, lines = 0, 0, 0, {}
 local campaigns, names = tree.files("spec/long", ".sh", ".lua"), {}
 for k, path in ipairs(campaigns) do names[k] = path:match "([^/]+)%.%w+$" end
 for _, word in ipairs(arg) do
@@ -33,9 +34,11 @@ for k, path in ipairs(campaigns) do
     local start = os.time()
     local ok, _, status = os.execute(("timeout -k 10 %dm %s %s >%s 2>&1 </dev/null")
       :format(minutes, program, path, log))
-    local outcome = ok and "passed" or status == 124 and "ran out of time"
+    local why = ok and ("\n" .. tree.read(log)):match "\n(skipped: [^\n]+)"
+    local outcome = why or ok and "passed" or status == 124 and "ran out of time"
       or "failed with status " .. status
-    if ok then passed = passed + 1 else failed = failed + 1 end
+    if why then skipped = skipped + 1
+    elseif ok then passed = passed + 1 else failed = failed + 1 end
     local line = ("- %s: %s, %d s"):format(name, outcome, os.time() - start)
     print(line)
     lines[#lines + 1] = line
@@ -52,5 +55,5 @@ book:write(("\n## %s, %s, %s\n\n%s\n"):format(os.date "%Y-%m-%d",
   tree.output "git describe --always --dirty 2>/dev/null":match "%S+" or "no commit",
   cpu:match "[^\n]+" or "unknown CPU", table.concat(lines, "\n")))
 book:close()
-print(("\n%d passed, %d failed"):format(passed, failed))
+print(("\n%d passed, %d failed, %d skipped"):format(passed, failed, skipped))
 os.exit(failed == 0)

@@ -1,11 +1,23 @@
 -- Jupyter's own tools run the notebook among the examples, and a browser shows its pictures.
--- limit: 10 min. PYTHON names a Python with jupyter_client, nbconvert and ipykernel; without it or
--- without Chromium nothing is shown, and the campaign fails.
+-- limit: 10 min. PYTHON names a Python with jupyter_client, nbconvert and ipykernel; without them
+-- or without Chromium the campaign is skipped.
 package.path = "./?.lua;" .. package.path
 local core = require "flare".core
 local tree = require "spec.support.tree"
 
 local python = os.getenv "PYTHON" or "python3"
+local missing = {}
+for _, package in ipairs {"jupyter_client", "nbconvert", "ipykernel"} do
+  if not os.execute(("%s -c 'import %s' 2>/dev/null"):format(python, package)) then
+    missing[#missing + 1] = package .. " of PyPI"
+  end
+end
+if tree.output "command -v chromium" == "" then missing[#missing + 1] = "chromium" end
+if missing[1] then
+  print(("skipped: there is no %s (Python: %s)"):format(table.concat(missing, ", no "), python))
+  return
+end
+
 local program = tree.output("realpath " .. tree.build .. "/flare"):gsub("\n", "")
 local folder = tree.output "mktemp -d":gsub("\n", "")
 local _ <close> = setmetatable({}, {__close = function() os.execute("rm -rf " .. folder) end})
