@@ -189,6 +189,42 @@ describe("a plan", function()
     assert.match("blocks.1 to blocks", tostring(plan))
   end)
 
+  it("measures blocks that are alike once, with the figures that each would have", function()
+    local Blocks, Figures = require "flare.plan.blocks", require "flare.plan.figures"
+    local machine = flare.dataflow.machine "h100"
+    local function measured(apart, change)
+      local step = step_of {width = 256, inner = 1024, blocks = 12, batch = 64}
+      if change then change(step.model.blocks) end
+      step.rows, step.inputs.n = 64, 2
+      local blocks, rest, all = Blocks.find(step.model)
+      local firsts = {}
+      for k, block in ipairs(blocks) do
+        firsts[k] = block.first
+        if apart then block.first, block.last = k, k end
+      end
+      local at = Figures.measure(step, {blocks = blocks, rest = rest, all = all}, machine)
+      return at(64), firsts
+    end
+    local function other(blocks) blocks[8].drop = nn.Dropout(0.2) end
+    local firsts = {[false] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+                    [other] = {1, 1, 1, 1, 1, 1, 1, 8, 9, 9, 9, 9}}
+    for _, change in ipairs {false, other} do
+      local got, found = measured(false, change)
+      local expected = measured(true, change)
+      assert.same(firsts[change], found)
+      for k, block in ipairs(expected.blocks) do
+        for _, key in ipairs {"parameters", "gradients", "states", "keep", "recompute", "away",
+                              "input", "forward_time", "backward_time", "update_time"} do
+          assert.equal(block[key], got.blocks[k][key], k .. ": " .. key)
+        end
+        for _, key in ipairs {"forward_peak", "backward_peak", "recompute_peak"} do
+          local by = got.blocks[k][key] / block[key]
+          assert(by > 0.75 and by < 1.34, ("%d: %s: %g"):format(k, key, by))
+        end
+      end
+    end
+  end)
+
   it("refuses what it cannot run", function()
     local step = step_of(shape)
     fails(function() flare.plan(step, {}) end, 'device = bytes such as "20GiB" is missing')

@@ -1,5 +1,6 @@
 --- The blocks of a model: the modules that a plan decides about one by one, and the places of their
 -- parameters.
+local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
 local walk = require "flare.nn.walk"
@@ -60,6 +61,66 @@ local function all_parameters(model)
   return list, by_id
 end
 
+-- --- blocks that are alike ---
+
+local MOST = 4096 -- values of a block that are compared
+-- What a Module notes about its fields.
+local notes = {_last = true, _marks = true, _order = true, _fresh = true, _kinds = true}
+
+-- What a block computes, as far as its fields tell: classes, scalars, shapes and dtypes. Equal
+-- texts are equal blocks; what cannot be compared, such as a closure, makes a text unique.
+local function text_of(module)
+  local parts, seen, count = {}, {}, 0
+  local function put(text) parts[#parts + 1] = text end
+  local function visit(value)
+    count = count + 1
+    if count > MOST then return put(tostring(module)) end
+    if core.is_tensor(value) then
+      put(("%s %s %s %s"):format(table.concat(value.shape, "x"), value.dtype, value.device,
+        value.requires_grad))
+    elseif type(value) ~= "table" then
+      put(type(value) .. " " .. tostring(value))
+    elseif seen[value] then
+      put("table " .. seen[value])
+    else
+      seen[value] = count
+      put("of " .. tostring(getmetatable(value)))
+      local keys = {}
+      for key in next, value do
+        if not notes[key] then keys[#keys + 1] = key end
+      end
+      table.sort(keys, function(a, b)
+        local x, y = type(a), type(b)
+        if x ~= y then return x < y end
+        if x == "number" or x == "string" then return a < b end
+        return tostring(a) < tostring(b)
+      end)
+      for _, key in ipairs(keys) do
+        put(type(key) .. " " .. tostring(key))
+        visit(rawget(value, key))
+      end
+      put "end"
+    end
+  end
+  visit(module)
+  return table.concat(parts, "\n")
+end
+
+-- Marks each block with the first of the blocks around it that are alike, one after another.
+local function mark_alike(blocks)
+  local before
+  for k, block in ipairs(blocks) do
+    local text = text_of(block.module)
+    block.first = text == before and blocks[k - 1].first or k
+    before = text
+  end
+  for k = #blocks, 1, -1 do
+    local after = blocks[k + 1]
+    local block = blocks[k]
+    block.last = after and after.first == block.first and after.last or k
+  end
+end
+
 --- @param given a list of modules, or nil
 -- @return the blocks {name, module, params}, and the parameters in none or in several
 function M.find(model, given)
@@ -84,6 +145,7 @@ function M.find(model, given)
   for _, entry in ipairs(list) do
     if not entry.block then rest[#rest + 1] = entry end
   end
+  mark_alike(blocks)
   return blocks, rest, list
 end
 
