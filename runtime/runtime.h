@@ -191,6 +191,11 @@ struct fl_runtime {
   struct fli_rehearsal *rehearsal; /* the calls before a capture, or NULL */
 };
 
+/* The part of a profile that launches and nodes belong to now. */
+static inline fl_profile_part *fli_part(fl_runtime *rt) {
+  return rt->in_backward ? &rt->back_part : &rt->part;
+}
+
 static inline void fli_mode_set(fl_runtime *rt, int mode, bool on) {
   rt->modes = on ? rt->modes | 1u << mode : rt->modes & ~(1u << mode);
 }

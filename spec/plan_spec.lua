@@ -225,6 +225,24 @@ describe("a plan", function()
     end
   end)
 
+  it("counts updates once, not in each round of backward", function()
+    local Blocks, Figures = require "flare.plan.blocks", require "flare.plan.figures"
+    local machine = flare.dataflow.machine "h100"
+    local function measured(name)
+      local step = step_of {width = 256, inner = 1024, blocks = 4, batch = 64}
+      step.rows, step.inputs.n, step.optimizer = 64, 2, name
+      local blocks, rest, all = Blocks.find(step.model)
+      return Figures.measure(step, {blocks = blocks, rest = rest, all = all}, machine)(64)
+    end
+    local sgd, adam = measured "SGD", measured "AdamW8bit"
+    assert.equal(sgd.rest_time, adam.rest_time)
+    for k, block in ipairs(adam.blocks) do
+      assert.equal(sgd.blocks[k].forward_time, block.forward_time)
+      assert.equal(sgd.blocks[k].backward_time, block.backward_time)
+      assert(block.update_time > sgd.blocks[k].update_time and sgd.blocks[k].update_time > 0)
+    end
+  end)
+
   it("refuses what it cannot run", function()
     local step = step_of(shape)
     fails(function() flare.plan(step, {}) end, 'device = bytes such as "20GiB" is missing')

@@ -149,8 +149,8 @@ fl_profile_part fl_profile_push(fl_runtime *rt, const char *path,
                                 fl_site caller) {
   FLI_NEED_OR(rt, "rt", ((fl_profile_part){0, 0}));
   FLI_NEED_OR(path, "path", ((fl_profile_part){0, 0}));
-  fl_profile_part before = rt->part;
-  rt->part = (fl_profile_part){fl_site_intern(rt, path, 0), caller};
+  fl_profile_part *now = fli_part(rt), before = *now;
+  *now = (fl_profile_part){fl_site_intern(rt, path, 0), caller};
   if (rt->profile && rt->profile->ranges)
     rt->profile->ranges->range(rt->profile->ranges, path);
   return before;
@@ -159,7 +159,7 @@ fl_profile_part fl_profile_push(fl_runtime *rt, const char *path,
 void fl_profile_pop(fl_runtime *rt, fl_profile_part before) {
   if (!rt)
     return;
-  rt->part = before;
+  *fli_part(rt) = before;
   if (rt->profile && rt->profile->ranges)
     rt->profile->ranges->range(rt->profile->ranges, NULL);
 }
@@ -249,7 +249,7 @@ fli_note fli_profile_note(fl_runtime *rt) {
     p->calls++;
   return (fli_note){.called = rt->called,
                     .call = p->calls,
-                    .part = rt->in_backward ? rt->back_part : rt->part,
+                    .part = *fli_part(rt),
                     .backward = rt->in_backward};
 }
 

@@ -51,7 +51,7 @@ fl_status fli_node_new(fl_runtime *rt, fli_node_kind kind, const fl_op *op,
     return FL_ENOMEM;
   fl_node *n = (fl_node *)p;
   memset(n, 0, sizeof *n);
-  n->part = rt->part;
+  n->part = *fli_part(rt);
   p += head;
   if (attrs) {
     n->attrs = (fl_attrs *)p;
