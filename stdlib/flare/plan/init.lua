@@ -25,6 +25,9 @@ Plan.__keeps = true
 -- allocator holds in blocks that fit nothing, differs from run to run; on a GPU, the scratch memory
 -- of kernels and the modules that the driver loads later come from it.
 local RESERVE = {sim = {0.02, 8 << 20}, cuda = {0.05, 512 << 20}}
+-- Of the reserve on a GPU, bytes that the allocator does not get: the driver loads modules and
+-- makes workspaces after its memory was counted.
+local LOADED = 256 << 20
 local GARBAGE = 128 -- the part of the cap that may be garbage before it is collected
 local SEARCH = 0.98 -- the share of the cap that the search starts with
 
@@ -279,7 +282,8 @@ end
 
 local function start(self)
   if not self.fits then fail("%s", tostring(self)) end
-  core.memory.limit(self.cap - self.outside, self.on)
+  local loaded = self.on:find "^cuda" and LOADED or 0
+  core.memory.limit(self.cap - self.outside - loaded, self.on)
   self.executor = Executor(self.step, self.found, self.config, self.on, false):open()
   self.executor.known = self.order
   self.optimizer = self.executor.update.optimizer
