@@ -66,12 +66,16 @@ static int module_call(lua_State *L) {
 }
 
 /* Whether the value at 1 is an object of the class in upvalue 2, or of one that
- * inherits from it. */
+ * inherits from it. The class of a module with a metatable of its own is the
+ * __metatable there. */
 static bool is_object(lua_State *L) {
   if (!lua_istable(L, 1) || !lua_getmetatable(L, 1))
     return false;
   int at = lua_gettop(L);
   bool yes = false;
+  lua_pushliteral(L, "__metatable");
+  if (lua_rawget(L, at) == LUA_TTABLE)
+    lua_replace(L, at);
   while (lua_istable(L, at) &&
          !(yes = lua_rawequal(L, at, lua_upvalueindex(2)))) {
     lua_pushliteral(L, "parent");

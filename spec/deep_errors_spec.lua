@@ -54,6 +54,8 @@ local cases = {
   {"nil", "flare.data.split(1)", "data.split: fractions like {0.9, 0.1} are expected"},
   {"nil", "flare.io.safetensors.save(1)", "safetensors.save: the path comes first"},
   {"nil", "flare.vmap(1)", "vmap: a function is expected, got number"},
+  {"nn.Linear(4, 2)", 'self.layer:to("gpu")', 'to: there is no device "gpu"'},
+  {"nn.Linear(4, 2)", "self.layer:apply(1)", "apply: a function is expected, got number"},
   {"nil", "flare.save(x)", "save: the path comes first and must be a string"},
   {"nil", "flare.optim.GradScaler():unscale_(x)", "GradScaler: an optimizer is expected"},
   {"nil", "flare.data.Loader(flare.data.Tensors(x)):load_state_dict(1)",

@@ -20,7 +20,8 @@ return {
   {"local y = nn.Linear(3, 2).forward(x)", first
    .. "tensors have no 'weight'; methods are called with ':', as in model:forward(x)"},
   {"local y = nn.Linear(3, 2).parameters()", first
-   .. "expected a module, got nothing; methods are called with ':', as in model:parameters()"},
+   .. "parameters: expected a model, got nothing; methods are called with ':', as in "
+   .. "model:parameters()"},
   {"local y = nn.LayerNorm(4)(x)", first
    .. "layer_norm: x (2, 3) and weight (4) do not fit: x must end with weight's sizes "
    .. "(in LayerNorm)"},
@@ -218,13 +219,14 @@ return {
 
   -- habits from PyTorch, NumPy and Python
   {"local y = nn.Sequential(nn.ReLU()).train()", first
-   .. "expected a module, got nothing; methods are called with ':', as in model:train()"},
+   .. "train: expected a model, got nothing; methods are called with ':', as in model:train()"},
   {"local y = nn.Sequential(nn.ReLU()).eval()", first
-   .. "expected a module, got nothing; methods are called with ':', as in model:eval()"},
+   .. "eval: expected a model, got nothing; methods are called with ':', as in model:eval()"},
   {"local y = nn.Linear(3, 2).zero_grad()", first
-   .. "expected a module, got nothing; methods are called with ':', as in model:zero_grad()"},
+   .. "zero_grad: expected a model, got nothing; methods are called with ':', as in "
+   .. "model:zero_grad()"},
   {"local y = nn.Linear(3, 2).cuda()", first
-   .. "expected a module, got nothing; methods are called with ':', as in model:cuda()"},
+   .. "cuda: expected a model, got nothing; methods are called with ':', as in model:cuda()"},
   {"optim.Adam({w}).zero_grad()", first
    .. "zero_grad: expected an optimizer, got nothing; methods are called with ':', as in "
    .. "optimizer:zero_grad()"},

@@ -43,16 +43,6 @@ end
 local watcher -- while a profile runs: the function that is called instead
 local watch -- sets whether there is one
 
---- Calls f(module, run, ...) in place of every call of a module; run(module, ...) makes the call.
--- nil ends this.
-function Module.watch(f)
-  if f ~= nil and type(f) ~= "function" then
-    fail("watch: a function or nil is expected, got %s", type(f))
-  end
-  watcher = f
-  watch(f ~= nil)
-end
-
 local function run(self, ...)
   if self._hooks then return require("flare.nn.hooks").call(self, ...) end
   return self:forward(...)
@@ -107,7 +97,6 @@ end
 --- Training mode: Dropout drops, BatchNorm uses the statistics of the batch. `false` is the same
 -- as eval().
 function Module:train(on)
-  walk.expect(self, "train")
   on = on ~= false
   for _, module in ipairs(self:modules()) do module.training = on end
   return self
@@ -115,13 +104,11 @@ end
 
 --- Evaluation mode.
 function Module:eval()
-  walk.expect(self, "eval")
   return self:train(false)
 end
 
 --- Sets the gradients of all parameters to nil.
 function Module:zero_grad()
-  walk.expect(self, "zero_grad")
   for _, p in ipairs(self:parameters()) do p.grad = nil end
   return self
 end
@@ -167,10 +154,7 @@ end
 
 for name, where in pairs{cpu = "cpu", cuda = "cuda", float = "f32", double = "f64", half = "f16",
                          bfloat16 = "bf16"} do
-  Module[name] = function(self)
-    walk.expect(self, name)
-    return self:to(where)
-  end
+  Module[name] = function(self) return self:to(where) end
 end
 
 --- A deep copy. Tensors that the module uses in several places are one tensor in the copy, too.
@@ -245,7 +229,6 @@ end
 
 --- The number of elements of all parameters.
 function Module:count()
-  walk.expect(self, "count")
   local n = 0
   for _, p in ipairs(self:parameters()) do n = n + p:numel() end
   return n
@@ -265,6 +248,18 @@ end
 -- @param ... shapes of the inputs, e.g. model:summary({32, 784}), or tensors
 function Module:summary(...)
   return require("flare.nn.show").summary(self, ...)
+end
+
+class.methods(Module, "model")
+
+--- Calls f(module, run, ...) in place of every call of a module; run(module, ...) makes the call.
+-- nil ends this.
+function Module.watch(f)
+  if f ~= nil and type(f) ~= "function" then
+    fail("watch: a function or nil is expected, got %s", type(f))
+  end
+  watcher = f
+  watch(f ~= nil)
 end
 
 return Module

@@ -7,6 +7,7 @@
 -- plain table and key, the parameters, buffers, modules and tables of these found there.
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 
 local M = {}
 
@@ -234,21 +235,11 @@ local function descend(state, owner, holder, prefix, depth)
   end
 end
 
---- Refuses what is no module: `model.eval()` for `model:eval()`.
--- @param method that was called
-function M.expect(module, method)
-  if not M.is_module(module) then
-    fail("expected a module, got %s; methods are called with ':', as in model:%s()",
-         module == nil and "nothing" or core.is_tensor(module) and "a tensor" or type(module),
-         method)
-  end
-end
-
 --- Calls visit(name, value, owner, key, holder) for all values of one kind.
 -- @param all visit a shared value under each of its names, not only the first
 -- @param alphabetical in the order of names instead of that of assignment
 function M.visit(module, visit, want, all, alphabetical)
-  M.expect(module, "parameters")
+  if not M.is_module(module) then fail("expected a module, got %s", options.kind(module)) end
   local seen = {}
   local function once(name, value, ...)
     local id = want == "module" and value or value.id
