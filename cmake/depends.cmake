@@ -1,8 +1,8 @@
 # What flare takes from the system, as targets that may be empty:
 #   LUA_PROGRAM             a Lua 5.4 that runs the build's own scripts
 #   lua_headers, lua_whole  Lua 5.4: its headers; all of liblua, for the program
-#   flare_modules           jansson, zlib and nanopb, for files; PCRE2, utf8proc for text,
-#                           libmicrohttpd for HTTP
+#   flare_modules           jansson, zlib and nanopb, for files; libpng, libjpeg-turbo for
+#                           images; PCRE2, utf8proc for text, libmicrohttpd for HTTP
 #   flare_terminal          utf8proc, for the prompt
 #   flare_system            maths and threads, for libflare itself
 # Each row of the table at the end says what was found and what brings the rest.
@@ -133,7 +133,11 @@ endmacro()
 add_library(flare_modules INTERFACE)
 add_library(flare_terminal INTERFACE)
 flare_optional(flare_modules JANSSON jansson jansson.h "" libjansson-dev)
+# before zlib, which an archive of libpng needs
+flare_optional(flare_modules PNG png16 png.h "no PNG images" libpng-dev)
 flare_optional(flare_modules ZLIB z zlib.h "no .gz files" zlib1g-dev)
+flare_optional(flare_modules TURBOJPEG turbojpeg turbojpeg.h "no JPEG images"
+  libturbojpeg0-dev)
 flare_optional(flare_modules NANOPB protobuf-nanopb pb_decode.h
   "no ONNX models" libnanopb-dev)
 if(NANOPB_FOUND AND NOT APPLE) # its names are not ours to export

@@ -43,7 +43,8 @@ describe("a flare without optional libraries", function()
 
   it("says so", function()
     local said = run(("'%s/flare' doctor"):format(bare))
-    for _, name in ipairs {"zlib", "nanopb", "utf8proc", "libmicrohttpd", "PCRE2"} do
+    for _, name in ipairs {"zlib", "libpng", "libjpeg%-turbo", "nanopb", "utf8proc",
+                          "libmicrohttpd", "PCRE2"} do
       assert.match("\nno +" .. name, said)
     end
   end)
@@ -57,13 +58,17 @@ describe("a flare without optional libraries", function()
       print(flare.io.npz.save(path, {x = x}))
       print(flare.io.npz.save(path, {x = x}, {compress = true}))
       print(flare.onnx.load(path))
+      for _, name in ipairs {"grey.png", "grey.jpg"} do
+        print(flare.data.images.read(flare.core.file.real("spec/data/images/" .. name)))
+      end
+      print(flare.data.images.write(path .. ".png", x:view(1, 2)))
       assert(flare.core.file.write_atomic(path .. ".json", '{"model": {"vocab": {"a": 0}}}'))
       print(flare.text.load(path .. ".json"))
       os.remove(path)
       os.remove(path .. ".gz")
       os.remove(path .. ".json")
     ]]
-    local lines = {"zlib", "zlib", "zlib", "nanopb", "PCRE2"}
+    local lines = {"zlib", "zlib", "zlib", "nanopb", "libpng", "libjpeg%-turbo", "libpng", "PCRE2"}
     for line in out:gmatch "[^\n]+" do
       assert.match("^nil\t/.*: this flare was built without " .. table.remove(lines, 1), line)
     end

@@ -24,7 +24,8 @@ describe("bootstrap without Lua and a compiler", function()
     for _, command in ipairs {"build", "demo"} do
       local text = run(command)
       assert.match("^Missing packages: gcc libc6%-dev cmake make ninja%-build pkg%-config lua5.4 "
-        .. "liblua5.4%-dev libutf8proc%-dev libjansson%-dev zlib1g%-dev libnanopb%-dev "
+        .. "liblua5.4%-dev libutf8proc%-dev libjansson%-dev zlib1g%-dev libpng%-dev "
+        .. "libturbojpeg0%-dev libnanopb%-dev "
         .. "libmicrohttpd%-dev libpcre2%-dev", text)
       assert.match("apt%-get install gcc", text)
       assert.match("status=3\n$", text)

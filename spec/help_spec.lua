@@ -123,7 +123,8 @@ describe("flare.help", function()
     assert(count > 900)
     for name in ([[raw_new raw_run lend held place collect collector profile_push profile_start
         vmap_in vmap_out on_ready op_register method methods library raise hint nearest secret comm
-        json file net protobuf deflate gunzip crc32 xxh64 custom stand_in interruptible]])
+        json file net protobuf deflate gunzip png_decode jpeg_decode crc32
+        xxh64 custom stand_in interruptible]])
         :gmatch "%S+" do
       assert(core[name] ~= nil, name)
       assert.is_false(pcall(function() return flare[name] end), name)

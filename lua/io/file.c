@@ -537,11 +537,18 @@ void fll_file_core(lua_State *L) {
                                        {"rename", rename_file},
                                        {"fail", fail},
                                        {NULL, NULL}};
-  static const luaL_Reg around[] = {
-      {"gunzip", fll_gunzip},     {"inflate", fll_inflate},
-      {"deflate", fll_deflate},   {"crc32", fll_crc32},
-      {"protobuf", fll_protobuf}, {"crc32c", fll_crc32c},
-      {"xxh64", fll_xxh64},       {NULL, NULL}};
+  static const luaL_Reg around[] = {{"gunzip", fll_gunzip},
+                                    {"inflate", fll_inflate},
+                                    {"deflate", fll_deflate},
+                                    {"crc32", fll_crc32},
+                                    {"protobuf", fll_protobuf},
+                                    {"crc32c", fll_crc32c},
+                                    {"xxh64", fll_xxh64},
+                                    {"png_decode", fll_png_decode},
+                                    {"png_encode", fll_png_encode},
+                                    {"jpeg_decode", fll_jpeg_decode},
+                                    {"jpeg_encode", fll_jpeg_encode},
+                                    {NULL, NULL}};
   fll_register(L, around);
   lua_newtable(L);
   fll_register(L, functions);

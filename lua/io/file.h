@@ -48,5 +48,9 @@ int fll_crc32(lua_State *L);
 int fll_protobuf(lua_State *L);
 int fll_crc32c(lua_State *L);
 int fll_xxh64(lua_State *L);
+int fll_png_decode(lua_State *L);
+int fll_png_encode(lua_State *L);
+int fll_jpeg_decode(lua_State *L);
+int fll_jpeg_encode(lua_State *L);
 
 #endif

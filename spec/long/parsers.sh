@@ -1,6 +1,6 @@
 #!/bin/sh
 # Ten minutes of libFuzzer for each parser of files, from spec/corpus, with the address and
-# undefined-behaviour sanitizers. limit: 120 min
+# undefined-behaviour sanitizers. limit: 150 min
 #   PARSERS_PROGRAM  the target; left out: it is built. PARSERS_SECONDS: for each process
 #   PARSERS_EACH     processes for a parser, one after the other or, as many as PARSERS_JOBS
 #                    in all, side by side
@@ -16,7 +16,7 @@ if [ -z "${PARSERS_PROGRAM:-}" ]; then
     exit 1
   }
 fi
-parsers='npy npz safetensors pt mapped_pt gguf t7 idx onnx onnx_tensor checkpoint text json'
+parsers='npy npz safetensors pt mapped_pt gguf t7 idx png jpeg onnx onnx_tensor checkpoint text json'
 for name in $parsers; do mkdir -p "$keep/$name" "$keep/new/$name"; done
 export program seconds keep
 

@@ -66,6 +66,8 @@ parsers.readers = {
   gguf = twice(flare.io.gguf.load),
   t7 = flare.io.t7.load,
   idx = flare.data.idx.read,
+  png = flare.data.images.read,
+  jpeg = flare.data.images.read,
   onnx = run_model,
   onnx_tensor = flare.onnx.load_tensor,
   checkpoint = flare.load,
@@ -102,6 +104,9 @@ function parsers.originals(folder)
   end}
   local idx = string.pack(">I4I4I4I4", 0x803, 3, 4, 5) .. ("\1\2\3"):rep(20)
   list.idx = {idx, flare.data.idx.read}
+  for name, file in pairs{png = "palette_alpha.png", jpeg = "progressive.jpg"} do
+    list[name] = {core.file.read("spec/data/images/" .. file), flare.data.images.read}
+  end
   list.json = {'{"a": [1, 2.5e3, true, null, "t\\u00e9\\n"], "b": {"c": {}}}', function(p)
     return core.json.decode(core.file.read(p))
   end}

@@ -13,5 +13,5 @@ return require "flare.lazy"("flare.data", {}, {
   split = "flare.data.split", Windows = "flare.data.windows",
   Vocabulary = "flare.data.vocabulary",
   idx = "flare.data.idx", text = "flare.data.text", csv = "flare.data.csv",
-  digits = "flare.data.digits",
+  digits = "flare.data.digits", images = "flare.data.images",
 })
