@@ -23,6 +23,7 @@ fl_status fli_compose_call(fl_runtime *rt, const fl_call *c,
   fli_composing g = {.op = c->op, .attrs = attrs, .n_in = c->n_in, .in = c->in};
   fli_env_open(&g.e, rt, c->base, c->site);
   g.e.device = d;
+  g.e.generator = c->generator;
   bool some = c->n_in == 0;
   for (int k = 0; k < c->n_in; k++)
     some = some || c->in[k].tensor;

@@ -13,6 +13,7 @@ void fli_env_open(fli_env *e, fl_runtime *rt, int base, fl_site site) {
   e->base = base;
   e->site = site;
   e->device = 0;
+  e->generator = NULL;
   e->n_temps = 0;
   e->room = (int)(sizeof e->few / sizeof *e->few);
   e->temps = e->few;
@@ -76,6 +77,7 @@ static fl_status env_call(fli_env *e, const fl_op *op, const fl_attrs *attrs,
                .inplace = inplace,
                .site = e->site,
                .device = d,
+               .generator = e->generator,
                .out = out};
   return fl_call_run(e->rt, &c);
 }

@@ -31,7 +31,8 @@ struct fli_env {
   fl_status status;
   int base;
   fl_site site;
-  fl_device device; /* of operators on numbers alone */
+  fl_device device;        /* of operators on numbers alone */
+  fl_generator *generator; /* that rows draw from; NULL: the runtime's */
   int n_temps, room;
   fl_tensor **temps;
   fl_tensor *few[24];
