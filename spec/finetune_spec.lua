@@ -59,6 +59,26 @@ describe("packed sequences", function()
     end)
   end
 
+  for _, name in ipairs {"llama", "gpt2"} do
+    it("have the loss of padded texts in f64: " .. name, function()
+      local model = support.load(name):to "f64"
+      local examples, padded, most = {}, {}, 0
+      for k, ids in ipairs(texts) do examples[k], most = {ids = ids}, math.max(most, #ids) end
+      for k, ids in ipairs(texts) do
+        padded[k] = table.move(ids, 1, #ids, 1, {})
+        while #padded[k] < most do table.insert(padded[k], 1) end
+      end
+      local logp = model(flare.tensor(padded, {dtype = "i64"})):log_softmax(3)
+      local sum, count = 0, 0
+      for b, ids in ipairs(texts) do
+        for k = 2, #ids do sum, count = sum - logp[{b, k - 1, ids[k] + 1}]:item(), count + 1 end
+      end
+      local ids, targets, lengths = require "flare.train.sequences".join("here", examples)
+      -- flare.train computes log-probabilities in f32
+      assert.near(sum / count, train.loss(model, ids, targets, lengths):item(), 2e-6)
+    end)
+  end
+
   it("fill rows with whole examples", function()
     flare.manual_seed(3)
     local examples, total = {}, 0

@@ -54,6 +54,9 @@ static void att_open(att *a, const fl_launch *l, int first, int mask,
       "read for both rows");
   a->causal = l->attrs->v[FL_ATTR_attention_causal].i != 0;
   a->ahead = a->nk - a->nq;
+  a->sequences = 1;
+  a->all_q = a->nq;
+  a->all_k = a->nk;
   a->scale = l->attrs->v[FL_ATTR_attention_scale].f;
   a->dropout = l->attrs->v[FL_ATTR_attention_dropout].f;
   if (a->scale != a->scale)
@@ -70,15 +73,28 @@ static const attention_kernels *att_kernels(const att *a) {
   return wide ? &FL_CPU(attention_f64) : &FL_CPU(attention_f32);
 }
 
+static fl_status att_forward(const fl_launch *l, att *a) {
+  att_open_rows(&a->y, &l->out[0]);
+  if (fl_view_numel(&l->out[FL_OUT_attention_lse]) == 0)
+    return FL_OK;
+  return att_kernels(a)->forward(a);
+}
+
+static fl_status att_backward(const fl_launch *l, att *a) {
+  att_open_rows(&a->dy, &l->in[FL_IN_attention_backward_dy]);
+  att_open_rows(&a->y, &l->in[FL_IN_attention_backward_y]);
+  att_open_rows(&a->dq, &l->out[0]);
+  att_open_rows(&a->dk, &l->out[FL_OUT_attention_backward_dk]);
+  att_open_rows(&a->dv, &l->out[FL_OUT_attention_backward_dv]);
+  return att_kernels(a)->backward(a);
+}
+
 /* q, k, v, mask, seed, offset -> y, lse */
 FL_KERNEL(attention) {
   att a;
   att_open(&a, l, FL_IN_attention_q, FL_IN_attention_mask,
            FL_IN_attention_seed);
-  att_open_rows(&a.y, &l->out[0]);
-  if (fl_view_numel(&l->out[FL_OUT_attention_lse]) == 0)
-    return FL_OK;
-  return att_kernels(&a)->forward(&a);
+  return att_forward(l, &a);
 }
 
 /* dy, q, k, v, mask, y, lse, seed, offset -> dq, dk, dv */
@@ -86,10 +102,67 @@ FL_KERNEL(attention_backward) {
   att a;
   att_open(&a, l, FL_IN_attention_backward_q, FL_IN_attention_backward_mask,
            FL_IN_attention_backward_seed);
-  att_open_rows(&a.dy, &l->in[FL_IN_attention_backward_dy]);
-  att_open_rows(&a.y, &l->in[FL_IN_attention_backward_y]);
-  att_open_rows(&a.dq, &l->out[0]);
-  att_open_rows(&a.dk, &l->out[FL_OUT_attention_backward_dk]);
-  att_open_rows(&a.dv, &l->out[FL_OUT_attention_backward_dv]);
-  return att_kernels(&a)->backward(&a);
+  return att_backward(l, &a);
+}
+
+/* --- sequences that lie one behind the other --- */
+
+/* Where sequences end, with the rest behind them: as queries, then as keys. */
+static fl_status att_ends(const fl_launch *l, const fl_view *sums,
+                          const char *name, int64_t rows, bool keys,
+                          const int64_t **to) {
+  int64_t n = sums->shape[0] - 1, before = 0;
+  const int64_t *at = FL_CPU(input)(l, sums, FL_I64);
+  int64_t *ends = fl_scratch_get(l, (size_t)(n + 2) * sizeof *ends);
+  if (!at || !ends)
+    return FL_ENOMEM;
+  for (int64_t i = 0; i <= n; before = at[i++])
+    if (at[i] < before || at[i] > rows || (i == 0 && at[i] != 0))
+      return fli_fail(FL_EINDEX,
+                      "%s: %s must begin with 0, not fall, and be at most "
+                      "%lld, the number of rows; number %lld is %lld",
+                      l->op, name, (long long)rows, (long long)(i + l->base),
+                      (long long)at[i]);
+  memcpy(ends, at + 1, (size_t)n * sizeof *ends);
+  ends[n] = keys ? at[n] : rows;
+  ends[n + 1] = rows;
+  *to = ends;
+  return FL_OK;
+}
+
+static fl_status att_open_sequences(att *a, const fl_launch *l, int of_q) {
+  _Static_assert(
+      FL_IN_FOLLOWS(attention_varlen, cu_seqlens_q, cu_seqlens_k) &&
+          FL_IN_FOLLOWS(attention_varlen_backward, cu_seqlens_q, cu_seqlens_k),
+      "read for both rows");
+  const fl_view *q = &l->in[of_q], *k = &l->in[of_q + 1];
+  bool same = !k->data;
+  fl_status s = att_ends(l, q, "cu_seqlens_q", a->nq, false, &a->q_ends);
+  a->sequences = q->shape[0] + 1;
+  return s ? s
+           : att_ends(l, same ? q : k, same ? "cu_seqlens_q" : "cu_seqlens_k",
+                      a->nk, true, &a->k_ends);
+}
+
+/* q, k, v, sums, sums, seed, offset -> y, lse */
+FL_KERNEL(attention_varlen) {
+  fl_heads_first h;
+  att a;
+  const fl_launch *to = fl_as_attention(l, FL_IN_attention_mask, &h);
+  att_open(&a, to, FL_IN_attention_q, FL_IN_attention_mask,
+           FL_IN_attention_seed);
+  fl_status s = att_open_sequences(&a, l, FL_IN_attention_varlen_cu_seqlens_q);
+  return s ? s : att_forward(to, &a);
+}
+
+/* dy, q, k, v, sums, sums, y, lse, seed, offset -> dq, dk, dv */
+FL_KERNEL(attention_varlen_backward) {
+  fl_heads_first h;
+  att a;
+  const fl_launch *to = fl_as_attention(l, FL_IN_attention_backward_mask, &h);
+  att_open(&a, to, FL_IN_attention_backward_q, FL_IN_attention_backward_mask,
+           FL_IN_attention_backward_seed);
+  fl_status s =
+      att_open_sequences(&a, l, FL_IN_attention_varlen_backward_cu_seqlens_q);
+  return s ? s : att_backward(to, &a);
 }

@@ -86,10 +86,10 @@ static void att_mask(const att *a, int64_t b, int64_t h, int64_t i0, int64_t j0,
   }
 }
 
-/* Where the elements of row i, keys from j0, are in the array of all. */
+/* Where the elements of query i, keys from j0, are in the array of all. */
 static int64_t att_element(const att *a, int64_t b, int64_t h, int64_t i,
                            int64_t j0) {
-  return ((b * a->heads + h) * a->nq + i) * a->nk + j0;
+  return att_query(a, b, h, i) * a->all_k + a->first_k + j0;
 }
 
 /* keep[j] = 0 or 1 / (1 - p) for elements at, at + 1, ... of the virtual
@@ -247,7 +247,7 @@ static void att_front_tile(const att *a, att_front *f, int64_t b, int64_t h,
     product(cut ? TILE_K_TO : TILE_FULL, -off, ni, dv, nj, f->s, 1, ATT_Q, v,
             ldv, f->o, dv, !first);
   }
-  T *lse = (T *)a->lse + (b * a->heads + h) * a->nq + i0;
+  T *lse = (T *)a->lse + att_query(a, b, h, i0);
   for (int64_t i = 0; i < ni; i++) {
     T sum = f->sum[i];
     if (first) /* these queries see no keys */
@@ -264,8 +264,14 @@ static void att_front_task(void *context, int64_t begin, int64_t end) {
   char *slot = tile_slot_take(&a->slots);
   att_front_carve(a, slot, &f);
   for (int64_t n = begin; n < end && !fl_cpu_interrupted(a->l); n++) {
-    int64_t bh = n / a->tiles, tile = n % a->tiles;
-    att_front_tile(a, &f, bh / a->heads, bh % a->heads, tile * ATT_Q);
+    int64_t bh = n / a->tiles, tile = n % a->tiles, s = 0;
+    if (a->q_ends) {
+      s = att_sequence(a, tile, ATT_Q);
+      tile -= att_tiles(a, s, ATT_Q);
+    }
+    att one = att_of(a, s);
+    if (tile * ATT_Q < one.nq)
+      att_front_tile(&one, &f, bh / a->heads, bh % a->heads, tile * ATT_Q);
   }
   tile_slot_give(&a->slots, slot);
 }
@@ -273,13 +279,15 @@ static void att_front_task(void *context, int64_t begin, int64_t end) {
 static fl_status att_forward(att *a) {
   att_front f;
   size_t size = att_front_carve(a, NULL, &f);
-  a->tiles = fl_ceil_div(a->nq, ATT_Q);
+  a->tiles =
+      a->q_ends ? att_tiles(a, a->sequences, ATT_Q) : fl_ceil_div(a->nq, ATT_Q);
   int64_t n = a->batch * a->heads * a->tiles;
   /* pieces of about 1.5 M multiply-adds */
   int64_t work = (a->nq < VN      ? VN
                   : a->nq < ATT_Q ? a->nq
                                   : ATT_Q) *
-                 (a->nk + 16) * (a->d + a->dv_cols + 16) / (a->causal ? 2 : 1);
+                 (a->nk / a->sequences + 16) * (a->d + a->dv_cols + 16) /
+                 (a->causal ? 2 : 1);
   int64_t grain = 1 + 1500000 / (work + 1);
   a->lse = FL_CPU(output)(a->l, &a->l->out[FL_OUT_attention_lse], DTYPE);
   if (!a->lse || !tile_slots_open(a->l, &a->slots, fl_ceil_div(n, grain), size))
@@ -318,7 +326,7 @@ static size_t att_back_carve(const att *a, char *at, att_back *f) {
 
 /* delta = sum of dy * y over columns, for the queries of one head */
 static void att_delta(const att *a, att_back *f, int64_t b, int64_t h) {
-  T *delta = (T *)a->delta + (b * a->heads + h) * a->nq;
+  T *delta = (T *)a->delta + att_query(a, b, h, 0);
   for (int64_t i0 = 0; i0 < a->nq; i0 += ATT_Q) {
     int64_t n = a->nq - i0 < ATT_Q ? a->nq - i0 : ATT_Q, ldy, ldd;
     const T *y =
@@ -340,7 +348,7 @@ static void att_delta(const att *a, att_back *f, int64_t b, int64_t h) {
 static void att_scores_back(const att *a, att_back *f, int64_t b, int64_t h,
                             int64_t i0, int64_t j0, int64_t ni, int64_t nj,
                             int64_t off) {
-  int64_t at = (b * a->heads + h) * a->nq + i0, keys = tile_up(nj, VN);
+  int64_t at = att_query(a, b, h, i0), keys = tile_up(nj, VN);
   const T *lse = (const T *)a->lse + at, *delta = (const T *)a->delta + at;
   T scale = (T)a->scale;
   T keep[ATT_K];
@@ -404,7 +412,7 @@ static void att_back_head(const att *a, att_back *f, int64_t b, int64_t hk,
                           int64_t chunk) {
   int64_t d = tile_up(a->d, VN), dv = tile_up(a->dv_cols, VN),
           h0 = hk * a->group;
-  T *sums = (T *)a->dq_sums + (chunk * a->batch + b) * a->heads * a->nq * d;
+  T *sums = (T *)a->dq_sums + chunk * a->batch * a->heads * a->all_q * d;
   if (a->chunks == 1)
     for (int64_t h = h0; h < h0 + a->group; h++)
       att_delta(a, f, b, h);
@@ -420,7 +428,7 @@ static void att_back_head(const att *a, att_back *f, int64_t b, int64_t hk,
     memset(f->dk, 0, (size_t)(ATT_K * d) * sizeof(T));
     memset(f->dv, 0, (size_t)(ATT_K * dv) * sizeof(T));
     for (int64_t h = h0; h < h0 + a->group; h++) {
-      T *dq = sums + h * a->nq * d;
+      T *dq = sums + att_query(a, b, h, 0) * d;
       if (first)
         memset(dq, 0, (size_t)((from < a->nq ? from : a->nq) * d) * sizeof(T));
       for (int64_t i0 = from; i0 < a->nq; i0 += ATT_Q)
@@ -434,9 +442,9 @@ static void att_back_head(const att *a, att_back *f, int64_t b, int64_t hk,
     }
     first = false;
   }
-  if (first) /* no keys */
-    memset(sums + h0 * a->nq * d, 0,
-           (size_t)(a->group * a->nq * d) * sizeof(T));
+  for (int64_t h = h0; first && h < h0 + a->group; h++) /* no keys */
+    memset(sums + att_query(a, b, h, 0) * d, 0,
+           (size_t)(a->nq * d) * sizeof(T));
 }
 
 static void att_back_task(void *context, int64_t begin, int64_t end) {
@@ -446,8 +454,9 @@ static void att_back_task(void *context, int64_t begin, int64_t end) {
   int64_t hk = a->heads / a->group;
   att_back_carve(a, slot, &f);
   for (int64_t n = begin; n < end && !fl_cpu_interrupted(a->l); n++) {
-    int64_t bh = n / a->chunks;
-    att_back_head(a, &f, bh / hk, bh % hk, n % a->chunks);
+    int64_t each = n / a->chunks, bh = each / a->sequences;
+    att one = att_of(a, each % a->sequences);
+    att_back_head(&one, &f, bh / hk, bh % hk, n % a->chunks);
   }
   tile_slot_give(&a->slots, slot);
 }
@@ -485,15 +494,16 @@ static fl_status att_backward(att *a) {
   const fl_launch *l = a->l;
   att_back f;
   size_t size = att_back_carve(a, NULL, &f);
-  int64_t heads = a->batch * (a->heads / a->group),
-          tiles = fl_ceil_div(a->nk, ATT_K), d = tile_up(a->d, VN),
-          rows = a->batch * a->heads * a->nq;
+  int64_t heads = a->batch * (a->heads / a->group) * a->sequences,
+          tiles = fl_ceil_div(a->nk / a->sequences, ATT_K),
+          d = tile_up(a->d, VN), rows = a->batch * a->heads * a->nq;
   if (heads == 0)
     return FL_OK;
   a->chunks = heads >= ATT_MIN ? 1 : fl_ceil_div(ATT_MIN, heads);
   a->chunks = a->chunks > tiles ? tiles > 1 ? tiles : 1 : a->chunks;
   int64_t n = heads * a->chunks;
-  int64_t work = a->group * a->nq * (a->nk / a->chunks + 16) *
+  int64_t work = a->group * (a->nq / a->sequences + 1) *
+                 (a->nk / a->sequences / a->chunks + 16) *
                  (a->d + a->dv_cols + 16) * 5 / (a->causal ? 4 : 2);
   int64_t grain = 1 + 1500000 / (work + 1);
   bool direct = a->chunks == 1 && a->dq.dtype == DTYPE && d == a->d &&
@@ -506,7 +516,7 @@ static fl_status att_backward(att *a) {
           ? a->dq.data
           : fl_scratch_get(l, (size_t)(a->chunks * rows * d) * sizeof(T) + 1);
   if (!a->lse || !a->delta || !a->dq_sums ||
-      !tile_slots_open(l, &a->slots, a->batch * a->heads * a->chunks, size))
+      !tile_slots_open(l, &a->slots, n * a->group, size))
     return FL_ENOMEM;
   if (a->chunks > 1)
     fl_cpu_parallel(l, a->batch * a->heads,

@@ -42,6 +42,8 @@ enum { /* the words of the saves column */
        E = 16,
        F = 32,
        G = 64,
+       I = 256,
+       J = 512,
        X = A,
        CROSS = FLI_SAVE_CROSS,
        ALONE = FLI_SAVE_ALONE,

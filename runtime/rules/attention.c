@@ -1,6 +1,7 @@
 /* Attention: shapes, gradient, cost. The kernels keep no scores; only gradients
  * that a kernel cannot give (of a mask, of lse, of gradients) are written out
- * in ordinary operators over all scores. */
+ * in ordinary operators over all scores. attention_varlen.c has the rules of
+ * sequences that lie one behind the other. */
 #include "fits.h"
 
 #include <math.h>

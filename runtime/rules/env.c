@@ -128,7 +128,7 @@ static fl_value entry_of(fli_env *e, fl_value v, bool history, bool needed) {
 void fli_composed_grad(fli_env *e, const fl_op *op, const fl_attrs *attrs,
                        int n, const fl_value *in, const bool *need,
                        const fl_value *dy, fl_value *dx) {
-  enum { MOST = 8 };
+  enum { MOST = 10 };
   fl_value entry[MOST];
   fl_tensor *inputs[MOST], *roots[FL_MAX_OUT], *seeds[FL_MAX_OUT], *got[MOST];
   int n_roots = 0, n_inputs = 0, which[MOST];

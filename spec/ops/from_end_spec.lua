@@ -40,6 +40,12 @@ local id = {
   embedding_bag_backward = {{range(1, 3)}, {i64({1}, "cpu"), nil, 4, n = 3}, {1, 2}},
   max_pool_backward = {{range(1, 2)}, {{1, 4}, 1}, {{2, 4}}},
   grouped_mm = {{range(4, 3), range(2, 3, 2)}, says = "number 2 is %-1"},
+  attention_varlen = {{range(4, 1, 2), range(4, 1, 2), range(4, 1, 2)}, {}, {0, 4},
+                      says = "cu_seqlens_q must begin with 0"},
+  attention_varlen_backward = {
+    {range(4, 1, 2), range(4, 1, 2), range(4, 1, 2), range(4, 1, 2)},
+    {nil, range(4, 1, 2), range(1, 4), 0, 0, n = 5}, {0, 4},
+    says = "cu_seqlens_q must begin with 0"},
 }
 
 local function call(name, device, entry, positions, behind)

@@ -57,7 +57,7 @@ local no_0d = {}
 for name in ("embedding_backward layer_norm_backward rms_norm_backward group_norm_backward "
   .. "batch_norm_backward conv_input_grad conv_weight_grad max_pool_backward avg_pool_backward "
   .. "adaptive_avg_pool_backward attention_backward lstm_cell_backward gru_cell_backward "
-  .. "grouped_mm"
+  .. "attention_varlen attention_varlen_backward grouped_mm"
   ):gmatch "%S+" do no_0d[name] = true end
 
 describe("every row of the op table", function()

@@ -117,6 +117,50 @@ function R.attention_backward(a)
   return {dq, dk, dv}
 end
 
+-- --- sequences one behind the other: attention with a mask of what belongs together ---
+
+-- (rows, heads, size) to (1, heads, rows, size), and back.
+local function swap(x)
+  local n, heads, size = table.unpack(x.shape)
+  local out = {shape = {heads, n, size}, dtype = x.dtype}
+  A.each({heads, n, size}, function(at, k)
+    out[k] = x[((at[2] - 1) * heads + at[1] - 1) * size + at[3]]
+  end)
+  return out
+end
+
+-- The sequence of row i, from 1, and the rows of it that there are from i on; nil behind the last.
+local function owner(sums, i)
+  for s = 1, #sums - 1 do
+    if i > sums[s] and i <= sums[s + 1] then return s, sums[s + 1] - i end
+  end
+end
+
+local function as_attention(a)
+  local of_q, of_k = a.cu_seqlens_q, a.cu_seqlens_k or a.cu_seqlens_q
+  local mask = A.zeros({a.q.shape[1], a.k.shape[1]}, "bool")
+  A.each(mask.shape, function(at, k)
+    local s, left = owner(of_q, at[1])
+    local t, left_k = owner(of_k, at[2])
+    if s and s == t and (not a.causal or left_k >= left) then mask[k] = 1 end
+  end)
+  local out = {mask = mask}
+  for _, name in ipairs {"q", "k", "v", "dy"} do out[name] = a[name] and swap(a[name]) end
+  for _, name in ipairs {"scale", "dropout", "seed", "offset", "_seed"} do out[name] = a[name] end
+  return out
+end
+
+function R.attention_varlen(a)
+  local out = R.attention(as_attention(a))
+  return {swap(out[1]), out[2]}
+end
+
+function R.attention_varlen_backward(a)
+  local out = R.attention_backward(as_attention(a))
+  for k = 1, 3 do out[k] = swap(out[k]) end
+  return out
+end
+
 -- --- recurrent cells; gates lie side by side along the last dim ---
 
 local function gates(a, parts)

@@ -55,6 +55,50 @@ for i = 1, 17 do
   end
 end
 
+local function sums(...) return A.new({select("#", ...)}, {...}, "i64") end
+S.attention_varlen = {
+  {q = g{5, 2, 2}, k = g({5, 2, 2}, 2), v = g({5, 2, 3}, 3), cu_seqlens_q = sums(0, 2, 5)},
+  {q = g{5, 4, 2}, k = g({5, 2, 2}, 2), v = g({5, 2, 2}, 3), cu_seqlens_q = sums(0, 1, 5),
+    causal = true, scale = 0.3},
+  {q = g{5, 1, 2}, k = g({7, 1, 2}, 2), v = g({7, 1, 2}, 3), cu_seqlens_q = sums(0, 2, 5),
+    cu_seqlens_k = sums(0, 4, 7), causal = true},
+  {q = g{5, 1, 2}, k = g({4, 1, 2}, 2), v = g({4, 1, 2}, 3), cu_seqlens_q = sums(0, 3, 3, 5),
+    cu_seqlens_k = sums(0, 1, 2, 4), causal = true}, -- one without queries; queries see nothing
+  {q = g{4, 1, 2}, k = g({4, 1, 2}, 2), v = g({4, 1, 2}, 3), cu_seqlens_q = sums(0, 2, 4),
+    cu_seqlens_k = sums(0, 0, 3)}, -- one without keys, and a key behind the last
+  {q = g{5, 2, 2}, k = g({5, 2, 2}, 2), v = g({5, 2, 2}, 3), cu_seqlens_q = sums(0, 3),
+    causal = true}, -- rows behind the last
+  {q = g{5, 2, 2}, k = g({5, 1, 2}, 2), v = g({5, 1, 2}, 3), cu_seqlens_q = sums(0, 3, 5),
+    dropout = 0.4, _seed = 7},
+  {q = g{2, 1, 2}, k = g({2, 1, 2}, 2), v = g({2, 1, 2}, 3), cu_seqlens_q = sums(0)},
+  {q = g{0, 1, 2}, k = g({0, 1, 2}, 2), v = g({0, 1, 2}, 3), cu_seqlens_q = sums(0, 0)},
+  {q = g{140, 2, 16}, k = g({140, 1, 16}, 2), v = g({140, 1, 8}, 3), causal = true,
+    cu_seqlens_q = A.new({5}, {0, 70, 71, 71, 140}, "i32"), _grad = false,
+    _dtypes = "f64 f32 bf16"},
+  {q = g{5, 2, 2}, k = g({5, 2, 2}, 2), v = g({5, 2, 3}, 3), cu_seqlens_q = sums(0, 2, 5),
+    _all = true},
+  {q = g{5, 2}, k = g{5, 2}, v = g{5, 2}, cu_seqlens_q = sums(0, 5), _refused = "q must be"},
+  {q = g{5, 2, 2}, k = g{5, 2, 3}, v = g{5, 2, 2}, cu_seqlens_q = sums(0, 5),
+    _refused = "do not fit"},
+  {q = g{5, 2, 2}, k = g{6, 2, 2}, v = g{6, 2, 2}, cu_seqlens_q = sums(0, 5),
+    _refused = "need cu_seqlens_k"},
+  {q = g{5, 2, 2}, k = g{6, 2, 2}, v = g{6, 2, 2}, cu_seqlens_q = sums(0, 5),
+    cu_seqlens_k = sums(0, 3, 6), _refused = "both have one more"},
+}
+S.attention_varlen_backward = {}
+for i = 1, 10 do
+  local s = S.attention_varlen[i]
+  local out = reference.attention_varlen(s)
+  if out[2] then -- else a query sees nothing
+    local new = {dy = f(out[1].shape, {seed = 9}), y = out[1], lse = out[2], seed = s._seed or 0,
+                 offset = 0, _grad = {"dy"}, _dtypes = "f64 f32"} -- y, lse follow from q, k, v
+    for _, name in ipairs {"q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "causal", "scale",
+      "dropout"} do new[name] = s[name] end
+    out[1].dtype, out[2].dtype = "f64", "f64"
+    table.insert(S.attention_varlen_backward, new)
+  end
+end
+
 S.lstm_cell = {
   {gates = f{2, 12}, c = f({2, 3}, {seed = 2})}, {gates = f{8}, c = f({2}, {seed = 2})},
   {gates = f{2, 2, 4}, c = f({2, 2, 1}, {seed = 2})}, {gates = f{0, 12}, c = f({0, 3}, {seed = 2})},

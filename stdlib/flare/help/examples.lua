@@ -12,6 +12,8 @@ local examples = {
   as_strided = "flare.arange(6), {2, 2}, {1, 2}",
   attention = "flare.randn(2, 4, 10, 16), flare.randn(2, 4, 10, 16), flare.randn(2, 4, 10, 16), "
     .. "{causal = true}",
+  attention_varlen = "flare.randn(8, 4, 16), flare.randn(8, 4, 16), flare.randn(8, 4, 16), "
+    .. "flare.tensor({0, 3, 8}, {dtype = \"i32\"}), {causal = true}",
   avg_pool = "flare.randn(1, 3, 8, 8), {2, 2}",
   baddbmm = "flare.randn(5, 2, 4), flare.randn(5, 2, 3), flare.randn(5, 3, 4)",
   bartlett_window = "8",

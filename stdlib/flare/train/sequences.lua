@@ -13,13 +13,15 @@ local Row = class("Row")
 
 --- @param lengths of the sequences, a list
 function Row:init(lengths, device)
-  local positions, owners = {}, {}
+  local positions, owners, sums = {}, {}, {0}
   self.lengths, self.most, self.time = lengths, 0, 0
   for k, n in ipairs(lengths) do
     positions[k] = core.arange(0, n, {device = device})
     owners[k] = core.full({n}, k, {dtype = "i64", device = device})
     self.most, self.time = math.max(self.most, n), self.time + n
+    sums[k + 1] = self.time
   end
+  self.sums = core.tensor(sums, {dtype = "i32", device = device})
   self.positions, self.owners = core.cat(positions, 1):unsqueeze(1), core.cat(owners, 1)
 end
 
@@ -30,10 +32,11 @@ local function band(n, window, device)
   return apart:ge(0):logical_and(apart:lt(window))
 end
 
-local function attend(span, _, q, k, v, o)
-  o = o or {}
+-- Sequence by sequence: with a window, and on devices without a kernel for all at once, where
+-- attention_varlen would compute the scores of every query with every key of the row.
+local function one_by_one(row, q, k, v, o)
   local parts, first = {}, 1
-  for s, n in ipairs(span.cache.lengths) do
+  for s, n in ipairs(row.lengths) do
     local function part(x) return x:narrow(2, first, n):transpose(2, 3) end
     local mask = o.window and n > o.window and band(n, o.window, q.device) or nil
     local y = core.attention(part(q), part(k), part(v), mask,
@@ -42,6 +45,17 @@ local function attend(span, _, q, k, v, o)
     first = first + n
   end
   return core.cat(parts, 2)
+end
+
+local function attend(span, _, q, k, v, o)
+  local row = span.cache
+  o = o or {}
+  if q.device ~= "cpu" or o.window and row.most > o.window then
+    return one_by_one(row, q, k, v, o)
+  end
+  local y = core.attention_varlen(q:squeeze(1), k:squeeze(1), v:squeeze(1), row.sums,
+    {causal = true, scale = o.scale, dropout = o.dropout or 0})
+  return y:reshape(1, row.time, -1)
 end
 
 function Row:extend(span)
