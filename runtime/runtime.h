@@ -176,7 +176,8 @@ struct fl_runtime {
   unsigned modes; /* that are on, a bit each: see modes.def */
   struct fli_window *window, *spare_window; /* open; for the next time */
   uint32_t epochs;                          /* windows so far */
-  uint64_t recordings;                      /* of windows, so far */
+  uint32_t moves;        /* of tensors into other memory (place.c) */
+  uint64_t recordings;   /* of windows, so far */
   struct fli_comm *comm; /* groups, NULL: none was asked for */
   int local_rank;        /* this process among the ranks of its host */
   fl_status (*on_ready)(void *context, fl_tensor *leaf);

@@ -69,6 +69,7 @@ fl_status fl_tensor_place(fl_tensor *t, fl_tensor *flat, int64_t from) {
   bool others = t->contiguous; /* else they would not find their elements */
   int64_t by = flat->offset + from - t->offset;
   place_extent(t, &first, &end);
+  t->rt->moves++;
   fli_storage_retain(old);
   for (fl_tensor *v = t->rt->tensors; v; v = v->next) {
     if (v->storage != old)

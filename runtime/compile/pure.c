@@ -183,10 +183,10 @@ static bool same_input(const fli_trace_input *i, fl_tensor *x, fl_device d) {
 static bool trace_allowed(const fl_compiled *c, const fli_trace *t) {
   const fl_runtime *rt = c->rt;
   return c->window && c->window->depth == 1 && c->window->n == 0 &&
-         rt->modes == t->modes && rt->grad_enabled == t->grad_enabled &&
-         rt->autocast == t->autocast && !rt->meta && !rt->anomaly &&
-         !rt->capture && !rt->profile && !rt->rehearsal &&
-         !(rt->watch & FLI_WATCH_RACES);
+         rt->modes == t->modes && rt->moves == t->moves &&
+         rt->grad_enabled == t->grad_enabled && rt->autocast == t->autocast &&
+         !rt->meta && !rt->anomaly && !rt->capture && !rt->profile &&
+         !rt->rehearsal && !(rt->watch & FLI_WATCH_RACES);
 }
 
 /* Where slot k of the call lies; NULL: nowhere. */
@@ -206,11 +206,8 @@ static fl_storage *bind_slot(const fli_trace *t, uint32_t k,
              : NULL;
 }
 
-/* Older memory of the call: each slot has a storage of its own, and arguments
- * that share one are those that shared it. */
-static bool trace_binds(const fl_compiled *c, const fli_trace *t,
-                        fl_tensor *const *in) {
-  uint32_t mark = ++c->rt->epochs; /* no window has it */
+static bool slots_bind(const fli_trace *t, fl_tensor *const *in,
+                       uint32_t mark) {
   int64_t base;
   for (uint32_t k = 0; k < t->n_slots; k++) {
     fl_storage *s;
@@ -229,8 +226,16 @@ static bool trace_binds(const fl_compiled *c, const fli_trace *t,
     if (slot->kind != FLI_TRACE_INPUT || slot->input != (int)k)
       return false; /* it shared no memory when it was traced */
   }
-  c->window->epoch = ++c->rt->epochs;
   return true;
+}
+
+/* Older memory of the call: each slot has a storage of its own, and arguments
+ * that share one are those that shared it. */
+static bool trace_binds(const fl_compiled *c, const fli_trace *t,
+                        fl_tensor *const *in) {
+  bool binds = slots_bind(t, in, ++c->rt->epochs); /* no window has that mark */
+  c->window->epoch = ++c->rt->epochs;
+  return binds;
 }
 
 static fl_status slot_storage(fl_compiled *c, const fli_trace_slot *s,

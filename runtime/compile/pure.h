@@ -63,6 +63,7 @@ typedef struct fli_trace {
   uint64_t id; /* of the recording */
   fl_device device;
   unsigned modes;
+  uint32_t moves; /* of tensors, before it */
   bool grad_enabled;
   fl_dtype autocast;
   uint32_t n, n_inputs, n_slots, n_numbers, n_results, n_grads;

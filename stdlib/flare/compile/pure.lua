@@ -135,9 +135,6 @@ end
 function Pure:settle()
   local id, why = core.pure_traced(self.object)
   if id then
-    for i = #self.traces, 1, -1 do -- the core has dropped the one that had this place
-      if self.traces[i].id == id then table.remove(self.traces, i) end
-    end
     self.last.id = id
     table.insert(self.traces, 1, self.last)
     self.tries = 0
