@@ -408,7 +408,7 @@ static bool assign_is_bytes(const fl_runtime *rt, const fl_call *c) {
          !(rt->grad_enabled && (fli_wants_grad(x) || fli_wants_grad(from)));
 }
 
-static fl_status assign_bytes(fl_runtime *rt, const fl_call *c) {
+static fl_status assign_bytes(const fl_call *c) {
   fl_tensor *x = c->in[FL_IN_assign_x].tensor, *to, *from;
   bool turned;
   FLI_TRY(fli_check_writable(x, c->op->info.name, "_"));
@@ -450,7 +450,7 @@ static fl_status assign_across(fl_runtime *rt, const fl_call *c) {
   fl_site before = rt->copy_site;
   rt->copy_site = c->site;
   fl_status s =
-      assign_is_bytes(rt, c) ? assign_bytes(rt, c) : assign_by_copy(rt, c);
+      assign_is_bytes(rt, c) ? assign_bytes(c) : assign_by_copy(rt, c);
   rt->copy_site = before;
   return s;
 }

@@ -4,12 +4,14 @@
 #include <string.h>
 
 /* An error of a step begins with the row that was called, in place of the
- * step's, which the caller may never have heard of. */
+ * step's, which the caller may never have heard of. A message that quotes the
+ * step's signature keeps both names. */
 static fl_status name_row(fl_runtime *rt, const char *row, fl_status s) {
   const char *text = fl_error(), *colon = strchr(text, ':');
   char step[48];
   size_t n = colon ? (size_t)(colon - text) : 0;
-  if (n > 0 && n < sizeof step && colon[1] == ' ' && s <= FL_EUNSUPPORTED) {
+  if (n > 0 && n < sizeof step && colon[1] == ' ' && s <= FL_EUNSUPPORTED &&
+      !strstr(colon, " -> ")) {
     memcpy(step, text, n);
     step[n] = 0;
     if (strcmp(step, row) != 0 && fl_op_row(rt, step) >= 0)
