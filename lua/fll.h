@@ -282,15 +282,15 @@ void fll_gc_core(lua_State *L);
 bool fll_discards(lua_State *L, const fl_lua *st, int level);
 /* Stands in the cache in place of a site: the line is the library's. */
 #define FLL_IN_LIBRARY UINT32_MAX
-/* The innermost line from that level on that is the user's; where there is
- * none, the innermost one of the library. */
+/* The innermost user's line from that level on, else the library's. */
 fl_site fll_site_from(lua_State *L, fl_lua *st, int level);
 bool fll_is_library(const fl_lua *st, const char *source);
 void fll_site_open(lua_State *L, fl_lua *st);
 
 /* module.c */
-/* Whether the frame is a call of a module, which is its first local. */
+/* Is a frame a call of a module, its first local? Of a framed function? */
 bool fll_is_module_call(lua_State *L, lua_Debug *ar);
+bool fll_is_framed(lua_State *L, lua_Debug *ar);
 void fll_module_core(lua_State *L);
 
 /* error.c */

@@ -125,6 +125,13 @@ static int unframed(lua_State *L) {
   return 1;
 }
 
+bool fll_is_framed(lua_State *L, lua_Debug *ar) {
+  lua_getinfo(L, "f", ar);
+  lua_CFunction f = lua_tocfunction(L, -1);
+  lua_pop(L, 1);
+  return f == call_framed || f == call_method;
+}
+
 bool fll_is_module_call(lua_State *L, lua_Debug *ar) {
   lua_getinfo(L, "f", ar);
   bool yes = lua_tocfunction(L, -1) == call_module;

@@ -104,8 +104,14 @@ static short results_of(const lua_Debug *ar) {
 
 bool fll_discards(lua_State *L, const fl_lua *st, int level) {
   lua_Debug ar;
-  return st->result_counts && lua_getstack(L, level, &ar) &&
-         results_of(&ar) == 0;
+  if (!st->result_counts || !lua_getstack(L, level, &ar))
+    return false;
+  /* framed functions hand all results on: the call was of the C function */
+  lua_Debug outer;
+  if (results_of(&ar) < 0 && lua_getstack(L, level + 1, &outer) &&
+      fll_is_framed(L, &outer))
+    ar = outer;
+  return results_of(&ar) == 0;
 }
 
 static int probe_call(lua_State *L) {

@@ -102,8 +102,22 @@ function Folder:describe()
          self.transform and recipe.of("image_folder.open", self.transform)
 end
 
+local function is_list_of_strings(list)
+  if type(list) ~= "table" then return false end
+  for _, value in ipairs(list) do
+    if type(value) ~= "string" then return false end
+  end
+  return next(list) == nil or list[1] ~= nil
+end
+
 --- Makes a data set from the arguments that describe gave.
 function M.from(classes, paths, labels, channels, transform)
+  if not (is_list_of_strings(classes) and is_list_of_strings(paths)) then
+    fail "image_folder.from: classes and paths must be lists of strings"
+  end
+  if not (core.is_tensor(labels) and labels:dim() == 1 and labels:size(1) == #paths) then
+    fail("image_folder.from: labels must be a tensor of shape (%d), one for each path", #paths)
+  end
   return setmetatable({classes = classes, paths = paths, labels = labels, channels = channels,
                        transform = transform and recipe.make(transform)}, Folder)
 end
