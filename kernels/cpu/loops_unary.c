@@ -2,29 +2,15 @@
 #include "map.h"
 #include "near.h"
 
-#define SPAN 1024  /* elements that are near or far together */
-#define LONG 16384 /* elements that do not come from a near cache */
-#define STEP 1024  /* bytes fetched ahead at a time */
-
-/* Formulas are so long that a processor does not look from one page to the
- * next, where its own fetching ahead ends. */
-static inline void fetch_ahead(const void *p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64)
-    __builtin_prefetch((const char *)p + i, 0, 2);
-}
-
+#define SPAN 1024 /* elements that are near or far together */
 #define RUN_SPAN(R, f)                                                         \
   _Pragma("omp simd") for (int64_t i = from; i < to; i++) {                    \
     const T x = a[i];                                                          \
     r[i] = (R)(f);                                                             \
   }
 #define RUN(R, f)                                                              \
-  int64_t span = n < LONG ? n : STEP / (int64_t)sizeof(T);                     \
-  span = FL_ASKS_NEAR(T, f) ? SPAN : span;                                     \
   for (int64_t from = 0, to; from < n; from = to) {                            \
-    to = n - from > span ? from + span : n;                                    \
-    if (n >= LONG && n - to > span)                                            \
-      fetch_ahead(a + to + span, (int64_t)sizeof(T) * span);                   \
+    to = FL_ASKS_NEAR(T, f) && n - from > SPAN ? from + SPAN : n;              \
     FL_BY_DISTANCE(T, f, to - from, a + from, RUN_SPAN(R, f))                  \
   }
 /* Tests give the same in any vector. */
