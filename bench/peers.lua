@@ -29,22 +29,14 @@ end
 
 -- --- the two programs, each told line by line what to do ---
 
-local function start(command)
-  local path = os.tmpname()
-  os.remove(path)
-  assert(os.execute("mkfifo " .. path))
-  local to = assert(io.popen(("taskset -c %s %s > %s"):format(cores, command, path), "w"))
-  local from = assert(io.open(path))
-  os.remove(path)
-  return function(line)
-    to:write(line, "\n")
-    to:flush()
-    return tonumber(from:read "l") or error("no answer to " .. line)
-  end
+local start = dofile(folder .. "start.lua")
+local function side(command)
+  local ask = start(command, cores)
+  return function(line) return ask(line) or error("no answer to " .. line) end
 end
 
-local ours = start(("'%s' '%ssuite.lua'"):format(program, folder))
-local theirs = start(("%s '%speers/suite.py' %s"):format(options.python, folder,
+local ours = side(("'%s' '%ssuite.lua'"):format(program, folder))
+local theirs = side(("%s '%speers/suite.py' %s"):format(options.python, folder,
                                                  options.threads))
 
 local function median(values)
