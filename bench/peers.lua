@@ -37,7 +37,7 @@ end
 
 local ours = side(("'%s' '%ssuite.lua'"):format(program, folder))
 local theirs = side(("%s '%speers/suite.py' %s"):format(options.python, folder,
-                                                 options.threads))
+                                                options.threads))
 
 local function median(values)
   table.sort(values)
