@@ -10,14 +10,18 @@ local options = require "flare.options"
 local json = core.json
 local M = {null = json.null}
 
--- Fields that every class has. Those of generation and of training programs are not among them.
-local common = {tie_word_embeddings = true, initializer_range = 0.02, architectures = json.null,
-                model_type = "", dtype = json.null, num_labels = json.null, id2label = json.null,
-                bos_token_id = json.null, eos_token_id = json.null, pad_token_id = json.null}
+-- Fields that every class has, by the library that reads its files. Those of generation and of
+-- training programs are not among them.
+local common = {
+  transformers = {tie_word_embeddings = true, initializer_range = 0.02, architectures = json.null,
+                  model_type = "", dtype = json.null, num_labels = json.null, id2label = json.null,
+                  bos_token_id = json.null, eos_token_id = json.null, pad_token_id = json.null},
+  diffusers = {},
+}
 
 -- Whether a table is a published configuration: those may have fields that flare does not know.
 local function is_published(given)
-  return given.model_type ~= nil or given.architectures ~= nil
+  return given.model_type ~= nil or given.architectures ~= nil or given._class_name ~= nil
 end
 
 --- The configuration of a class: `given` over the defaults. Names in `config_names` are those that
@@ -36,7 +40,8 @@ function M.make(class, given)
     nulls[name] = value == json.null or nil
     out[name] = value ~= json.null and value
   end
-  for _, defaults in ipairs{common, class.config_defaults or {}} do
+  local shared = common[class.library or "transformers"]
+  for _, defaults in ipairs{shared, class.config_defaults or {}} do
     for name, value in pairs(defaults) do
       known[name] = value
       put(name, value)
@@ -82,6 +87,10 @@ function M.published(class, config, dtype)
   end
   for name, there in pairs(class.config_names or {}) do
     if out[there] ~= nil then out[name] = nil end
+  end
+  if class.library == "diffusers" then
+    out._class_name = class.__name
+    return out
   end
   local long = {f32 = "float32", f64 = "float64", f16 = "float16", bf16 = "bfloat16"}
   out.torch_dtype, out.dtype = nil, long[dtype]

@@ -20,5 +20,9 @@ return {
   ViTForImageClassification = "vit", ViTModel = "vit",
   WhisperForConditionalGeneration = "whisper",
 
+  DDIMScheduler = "schedulers.ddim", DDPMScheduler = "schedulers.ddpm",
+  EulerDiscreteScheduler = "schedulers.euler",
+  FlowMatchEulerDiscreteScheduler = "schedulers.flow",
+
   lora = "lora",
 }

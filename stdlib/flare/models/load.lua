@@ -6,18 +6,29 @@ local options = require "flare.options"
 
 local M = {}
 
--- The class of a configuration, or nil and a message.
-local function class_of(folder, config)
+-- The class of a configuration, or nil and a message. Files of diffusers have its name under
+-- _class_name, others under architectures.
+local function class_of(path, config)
   local models, names = require "flare.models", config.architectures
-  local name = type(names) == "table" and names[1] or nil
-  if type(name) ~= "string" then
-    return nil, folder .. "/config.json: it has no architectures"
-  end
+  local name = type(names) == "table" and names[1] or config._class_name
+  if type(name) ~= "string" then return nil, path .. ": it has no architectures" end
   local known = require "flare.models.index"
   local class = known[name] and models[name]
   if type(class) == "table" and class.config_defaults then return class end
-  return nil, ("%s/config.json: the architecture %s is not known%s"):format(folder, name,
-                                                                    options.hint(name, known))
+  return nil, ("%s: the architecture %s is not known%s"):format(path, name,
+                                                               options.hint(name, known))
+end
+
+-- The scheduler of a folder, or nil and a message.
+local function load_scheduler(path)
+  local config, message = configs.read(path)
+  if not config then return nil, message end
+  local class
+  class, message = class_of(path, config)
+  if not class then return nil, message end
+  local ok, made = pcall(class, config)
+  if ok then return made end
+  return nil, ("%s: %s"):format(path, (tostring(made):gsub("^[^\n:]+:%d+: ", "")))
 end
 
 -- Fields that say how many modules are made.
@@ -74,11 +85,13 @@ function M.load(folder, opts)
     config, weights = require("flare.models.gguf").open(folder)
     if not config then return nil, weights end
   else
+    local scheduler = folder .. "/scheduler_config.json"
+    if core.file.exists(scheduler) then return load_scheduler(scheduler) end
     config, message = configs.read(folder .. "/config.json")
     if not config then return nil, message end
   end
   local class
-  class, message = class_of(folder, config)
+  class, message = class_of(folder .. "/config.json", config)
   if class and not weights then weights, message = require("flare.models.files").open(folder) end
   local _ <close> = weights
   if not class or not weights then return nil, message end
