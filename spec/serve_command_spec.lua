@@ -3,7 +3,7 @@ local flare = require "flare"
 local core = flare.core
 local http = require "spec.support.http"
 
-if not core.http.here then return end -- built without libmicrohttpd
+if not core.http.here() then return end -- libmicrohttpd is absent
 
 describe("flare serve", function()
   local tree = require "spec.support.tree"

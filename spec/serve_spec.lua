@@ -6,7 +6,7 @@ local core = flare.core
 local http = require "spec.support.http"
 local serve = require "flare.serve"
 
-if not core.http.here then return end -- built without libmicrohttpd
+if not core.http.here() then return end -- libmicrohttpd is absent
 
 local END = 297
 

@@ -1,8 +1,10 @@
-/* An HTTP server by libmicrohttpd, in the thread of its caller: core.http.
- * Requests come as events of poll; they are numbers, which answers name. Lua
- * is called by nothing here: the library's callbacks fill queues. */
+/* An HTTP server by libmicrohttpd, which is loaded when a server is made, in
+ * the thread of its caller: core.http. Requests come as events of poll; they
+ * are numbers, which answers name. Lua is called by nothing here: the library's
+ * callbacks fill queues. */
 #include "../fll.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
@@ -28,8 +30,34 @@ typedef struct http_request {
   bool answered;        /* Lua is through with it */
 } http_request;
 
+/* What is called of the library. */
+#define HTTP_CALLS(X)                                                          \
+  X(MHD_add_response_header)                                                   \
+  X(MHD_create_response_from_buffer)                                           \
+  X(MHD_create_response_from_callback)                                         \
+  X(MHD_destroy_response)                                                      \
+  X(MHD_get_connection_info)                                                   \
+  X(MHD_get_daemon_info)                                                       \
+  X(MHD_is_feature_supported)                                                  \
+  X(MHD_lookup_connection_value)                                               \
+  X(MHD_queue_response)                                                        \
+  X(MHD_quiesce_daemon)                                                        \
+  X(MHD_resume_connection)                                                     \
+  X(MHD_run)                                                                   \
+  X(MHD_run_wait)                                                              \
+  X(MHD_start_daemon)                                                          \
+  X(MHD_stop_daemon)                                                           \
+  X(MHD_suspend_connection)
+
+#define HTTP_CALL(name) __typeof__(name) *name;
+typedef struct http_table {
+  HTTP_CALLS(HTTP_CALL)
+} http_table;
+
 typedef struct http_server {
   uint64_t magic;
+  void *library;
+  http_table f;
   struct MHD_Daemon *daemon;
   http_request *requests;
   lua_Integer last;
@@ -46,7 +74,7 @@ static void free_request(http_request *r) {
   if (*at)
     *at = r->next;
   if (r->response)
-    MHD_destroy_response(r->response);
+    r->server->f.MHD_destroy_response(r->response);
   free(r->method);
   free(r->path);
   free(r->body);
@@ -73,14 +101,14 @@ static void hold(http_request *r) {
   if (r->suspended)
     return;
   r->suspended = true;
-  MHD_suspend_connection(r->connection);
+  r->server->f.MHD_suspend_connection(r->connection);
 }
 
 static void go_on(http_request *r) {
   if (!r->suspended || !r->connection)
     return;
   r->suspended = false;
-  MHD_resume_connection(r->connection);
+  r->server->f.MHD_resume_connection(r->connection);
 }
 
 static http_request *new_request(http_server *s, struct MHD_Connection *c,
@@ -124,8 +152,9 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *c,
   if (r->left)
     return MHD_NO;
   if (r->response) {
-    enum MHD_Result ok = MHD_queue_response(c, r->status, r->response);
-    MHD_destroy_response(r->response);
+    enum MHD_Result ok =
+        r->server->f.MHD_queue_response(c, r->status, r->response);
+    r->server->f.MHD_destroy_response(r->response);
     r->response = NULL;
     return ok;
   }
@@ -187,6 +216,31 @@ static lua_Integer read_number(lua_State *L, const char *name,
   return n;
 }
 
+static bool load_library(http_server *s) {
+#define HTTP_CALL_ROW(name) {&s->f.name, #name},
+  const struct {
+    void *place;
+    const char *name;
+  } all[] = {HTTP_CALLS(HTTP_CALL_ROW)};
+  s->library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
+  if (!s->library)
+    s->library = dlopen("libmicrohttpd.12.dylib", RTLD_NOW | RTLD_LOCAL);
+  if (!s->library)
+    return false;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    void *p = dlsym(s->library, all[i].name);
+    if (!p)
+      return false;
+    memcpy(all[i].place, &p, sizeof p);
+  }
+  return true;
+}
+
+static int http_missing(lua_State *L) {
+  return fll_failed(L, "libmicrohttpd is not here: install libmicrohttpd12 "
+                       "(libmicrohttpd)");
+}
+
 static void be_silent(void *context, const char *format, va_list list) {
   (void)context;
   (void)format;
@@ -196,11 +250,11 @@ static void be_silent(void *context, const char *format, va_list list) {
 static bool start(http_server *s, const struct sockaddr *at, unsigned most,
                   unsigned seconds) {
   unsigned flags = MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-  if (MHD_is_feature_supported(MHD_FEATURE_EPOLL) == MHD_YES)
+  if (s->f.MHD_is_feature_supported(MHD_FEATURE_EPOLL) == MHD_YES)
     flags |= MHD_USE_EPOLL;
   if (at->sa_family == AF_INET6)
     flags |= MHD_USE_IPv6;
-  s->daemon = MHD_start_daemon(
+  s->daemon = s->f.MHD_start_daemon(
       flags, 0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER,
       be_silent, NULL, MHD_OPTION_SOCK_ADDR, at, MHD_OPTION_CONNECTION_LIMIT,
       most, MHD_OPTION_CONNECTION_TIMEOUT, seconds, MHD_OPTION_NOTIFY_COMPLETED,
@@ -208,7 +262,7 @@ static bool start(http_server *s, const struct sockaddr *at, unsigned most,
   if (!s->daemon)
     return false;
   const union MHD_DaemonInfo *info =
-      MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
+      s->f.MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
   s->port = info ? info->port : 0;
   return true;
 }
@@ -228,6 +282,8 @@ static int http_serve(lua_State *L) {
   char name[16];
   snprintf(name, sizeof name, "%d", (int)port);
   http_server *s = fll_newobject(L, FLL_HTTP, sizeof *s, 0);
+  if (!load_library(s))
+    return http_missing(L);
   s->most = (size_t)body;
   struct addrinfo *list,
       hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
@@ -262,7 +318,7 @@ static void find_leavers(http_server *s) {
   for (http_request *r = s->requests; r; r = r->next) {
     if (!r->suspended || r->left)
       continue;
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+    const union MHD_ConnectionInfo *info = s->f.MHD_get_connection_info(
         r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     char byte;
     ssize_t n = recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -301,7 +357,7 @@ static int http_poll(lua_State *L) {
   http_server *s = check_server(L);
   lua_Integer ms = luaL_optinteger(L, 2, 0), n = 0;
   find_leavers(s);
-  MHD_run_wait(s->daemon, (int32_t)ms);
+  s->f.MHD_run_wait(s->daemon, (int32_t)ms);
   lua_newtable(L);
   /* a request that a client sends on a connection that is kept: next of list */
   for (http_request *r = s->requests, *next; r; r = next) {
@@ -328,18 +384,19 @@ static int http_header(lua_State *L) {
   http_request *r = check_request(L, s);
   if (!r || !r->connection)
     return 0;
-  lua_pushstring(L, MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND,
-                                                luaL_checkstring(L, 3)));
+  lua_pushstring(L, s->f.MHD_lookup_connection_value(r->connection,
+                                                     MHD_HEADER_KIND,
+                                                     luaL_checkstring(L, 3)));
   return 1;
 }
 
-static void add_headers(lua_State *L, int i, struct MHD_Response *response) {
+static void add_headers(lua_State *L, int i, const http_request *r) {
   if (!lua_istable(L, i))
     return;
   for (lua_pushnil(L); lua_next(L, i); lua_pop(L, 1))
     if (lua_type(L, -2) == LUA_TSTRING && lua_type(L, -1) == LUA_TSTRING)
-      MHD_add_response_header(response, lua_tostring(L, -2),
-                              lua_tostring(L, -1));
+      r->server->f.MHD_add_response_header(r->response, lua_tostring(L, -2),
+                                           lua_tostring(L, -1));
 }
 
 /* server:respond(request, status, headers, body): the whole answer, or its
@@ -354,15 +411,15 @@ static int http_respond(lua_State *L) {
   lua_settop(L, 5);
   bool ok = r && r->connection && !r->streams && !r->left;
   if (ok && body)
-    r->response = MHD_create_response_from_buffer(n, (void *)(uintptr_t)body,
-                                                  MHD_RESPMEM_MUST_COPY);
+    r->response = s->f.MHD_create_response_from_buffer(
+        n, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
   else if (ok)
-    r->response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384,
-                                                    read_out, r, NULL);
+    r->response = s->f.MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, 16384, read_out, r, NULL);
   if (ok && !r->response)
     fll_error(L, "http: not enough memory for an answer");
   if (ok) {
-    add_headers(L, 4, r->response);
+    add_headers(L, 4, r);
     r->status = status;
     r->streams = !body;
     r->answered = body != NULL;
@@ -404,7 +461,7 @@ static int http_finish(lua_State *L) {
 /* server:quiesce(): new connections are refused, those that are open go on */
 static int http_quiesce(lua_State *L) {
   http_server *s = check_server(L);
-  MHD_socket fd = MHD_quiesce_daemon(s->daemon);
+  MHD_socket fd = s->f.MHD_quiesce_daemon(s->daemon);
   if (fd != MHD_INVALID_SOCKET)
     shutdown(fd, SHUT_RDWR);
   return 0;
@@ -424,21 +481,40 @@ static int http_answering(lua_State *L) {
   return 1;
 }
 
-/* The library must not be stopped while connections are suspended. */
-static int http_close(lua_State *L) {
-  http_server *s = fll_totype(L, 1, FLL_HTTP, sizeof *s);
-  if (!s || !s->daemon)
-    return 0;
+static void stop(http_server *s) {
   for (http_request *r = s->requests; r; r = r->next) {
     r->left = true;
-    go_on(r);
+    go_on(r); /* suspended connections must not be stopped */
   }
-  MHD_run(s->daemon);
-  MHD_stop_daemon(s->daemon);
+  s->f.MHD_run(s->daemon);
+  s->f.MHD_stop_daemon(s->daemon);
   s->daemon = NULL;
   while (s->requests)
     free_request(s->requests);
+}
+
+static int http_close(lua_State *L) {
+  http_server *s = fll_totype(L, 1, FLL_HTTP, sizeof *s);
+  if (!s)
+    return 0;
+  if (s->daemon)
+    stop(s);
+  if (s->library)
+    dlclose(s->library);
+  s->library = NULL;
   return 0;
+}
+
+/* here() -> whether the library is; otherwise nil and a message */
+static int http_here(lua_State *L) {
+  http_server s = {0};
+  bool here = load_library(&s);
+  if (s.library)
+    dlclose(s.library);
+  if (!here)
+    return http_missing(L);
+  lua_pushboolean(L, 1);
+  return 1;
 }
 
 void fll_http_core(lua_State *L) {
@@ -450,7 +526,8 @@ void fll_http_core(lua_State *L) {
       {"finish", http_finish},   {"quiesce", http_quiesce},
       {"port", http_port},       {"answering", http_answering},
       {"close", http_close},     {NULL, NULL}};
-  static const luaL_Reg functions[] = {{"serve", http_serve}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"serve", http_serve}, {"here", http_here}, {NULL, NULL}};
   fll_newtype(L, FLL_HTTP, "HTTP server", meta);
   lua_newtable(L);
   fll_register(L, methods);
@@ -458,7 +535,5 @@ void fll_http_core(lua_State *L) {
   lua_pop(L, 1);
   lua_newtable(L);
   fll_register(L, functions);
-  lua_pushboolean(L, 1);
-  lua_setfield(L, -2, "here");
   lua_setfield(L, -2, "http");
 }

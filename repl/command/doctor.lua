@@ -23,7 +23,7 @@ return function(arguments)
     {has(core.jpeg_decode("", 1)), "libjpeg-turbo: JPEG images"},
     {has(core.protobuf("", {})), "nanopb: ONNX models"},
     {terminal.utf8proc, "utf8proc: the widths of characters at the prompt"},
-    {core.http.here, "libmicrohttpd: flare serve"},
+    {core.http.here(), "libmicrohttpd: flare serve"},
     {core.zmq(), "libzmq: flare jupyter"},
     {core.text.repair ~= nil, "PCRE2 and utf8proc: tokenizers"},
     {pcall(core.inv, core.eye(1)), "LAPACK: linear algebra"}} do
