@@ -205,6 +205,13 @@ static int comm_done(lua_State *L) {
   return 1;
 }
 
+/* comm_behind() -> whether another rank waits, or will, for a call of this one
+ */
+static int comm_behind(lua_State *L) {
+  lua_pushboolean(L, fl_comm_behind(fll_enter(L)->rt));
+  return 1;
+}
+
 /* comm_verdict() -> text, "" while all is well */
 static int comm_verdict(lua_State *L) {
   lua_pushstring(L, fl_comm_verdict(fll_enter(L)->rt));
@@ -269,25 +276,17 @@ static int board_close(lua_State *L) {
 }
 
 void fll_comm_core(lua_State *L) {
-  static const luaL_Reg functions[] = {{"open", comm_open},
-                                       {"close", comm_close},
-                                       {"group", comm_group},
-                                       {"members", comm_members},
-                                       {"ticket", comm_ticket},
-                                       {"attach", comm_attach},
-                                       {"engine", comm_engine},
-                                       {"last", comm_last},
-                                       {"wait", comm_wait},
-                                       {"done", comm_done},
-                                       {"verdict", comm_verdict},
-                                       {"fail", comm_fail},
-                                       {"watch", comm_watch},
-                                       {"load", comm_load},
-                                       {"reset", comm_reset},
-                                       {"discards", comm_discards},
-                                       {"groups", comm_groups},
-                                       {"folders", comm_folders},
-                                       {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"open", comm_open},         {"close", comm_close},
+      {"group", comm_group},       {"members", comm_members},
+      {"ticket", comm_ticket},     {"attach", comm_attach},
+      {"engine", comm_engine},     {"last", comm_last},
+      {"wait", comm_wait},         {"done", comm_done},
+      {"behind", comm_behind},     {"verdict", comm_verdict},
+      {"fail", comm_fail},         {"watch", comm_watch},
+      {"load", comm_load},         {"reset", comm_reset},
+      {"discards", comm_discards}, {"groups", comm_groups},
+      {"folders", comm_folders},   {NULL, NULL}};
   static const luaL_Reg meta[] = {
       {"__gc", board_close}, {"__close", board_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"exited", board_exited},

@@ -22,10 +22,14 @@ function M.path(pid)
   return ("%s/%d"):format(folder, pid or own), folder
 end
 
+local front -- see below
+
 local function drop()
   if not client then return end
+  local engine = require "flare.debugger"
   core.net.close(client.wire.reads)
-  if client.owns then require("flare.debugger").clear() end
+  engine.unpause(front)
+  if client.owns then engine.clear() end
   client = nil
 end
 
@@ -63,7 +67,7 @@ local function remote()
 end
 
 -- The front end of a script that stopped for a client.
-local function front(stop)
+function front(stop)
   local engine = require "flare.debugger"
   local look, lines = require("flare.repl.debug").look(stop), remote()
   stopped = true
@@ -80,15 +84,35 @@ local function front(stop)
   return stays and client and action or "continue", look.values
 end
 
--- A client asks to stop the script.
-local function pause()
+-- Whether a rank stops at this line: when its client says so, which it does when all ranks are held
+-- at a line and none is behind another. One that is behind runs on, so that the others get there.
+local function gathered()
+  local says = true -- that it is held
+  while client and not client.open do
+    local behind = core.comm.behind()
+    if behind or core.interrupted() then
+      if says ~= true then client.wire:send {moving = true} end
+      return false
+    end
+    if says then client.wire:send {held = says} end
+    core.net.poll({client.wire.reads}, {}, 2)
+    local message, ended = client.wire:receive()
+    says = message and message.asks or false
+    if ended then drop() end
+    if message and message.open then client.open = true end
+  end
+  return client ~= nil
+end
+
+-- A client asks to stop the script, together with other ranks or alone.
+local function pause(together)
   local engine = require "flare.debugger"
   engine.poll(M.poll)
   if not engine.attached() then
     engine.attach(front, signals.root, signals.resume)
     client.owns = true
   end
-  engine.pause("attach", front)
+  engine.pause("attach", front, together and gathered)
 end
 
 -- What the client asks for while the script runs.
@@ -97,7 +121,8 @@ local function serve()
     local message, ended = client.wire:receive()
     if ended then return drop() end
     if not message then return end
-    if message.stop then pause() end
+    if message.stop then pause(message.together) end
+    if message.open then client.open = true end
   end
 end
 

@@ -175,6 +175,13 @@ const fl_builtin_comm *fl_builtin_comms(int *n);
 
 /* --- the board (kernels/comm/board.c) --- */
 
+typedef struct fl_comm_turn { /* a rank's current or last call in a lane */
+  char engine[8];
+  bool busy; /* current */
+  int group, peer;
+  uint64_t seq;
+} fl_comm_turn;
+
 struct fl_board {
   /* Called before and after a call: publishes what this rank is doing. */
   void (*begin)(fl_board *b, const fl_comm_note *n);
@@ -192,6 +199,9 @@ struct fl_board {
   fl_status (*fail)(fl_board *b, int guilty, const char *what);
   /* Writes the state of each rank, a line each, into `text`. */
   void (*table)(fl_board *b, char *text, size_t room);
+  /* A rank's calls, by lane; false: it has not joined here, has left or ended.
+   */
+  bool (*turns)(fl_board *b, int rank, fl_comm_turn turns[FL_COMM_LANES]);
   /* Writes the verdict with the table, "" if there is none; returns the rank at
    * fault, or -1. */
   int (*verdict)(fl_board *b, char *text, size_t room);

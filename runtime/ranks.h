@@ -61,6 +61,10 @@ FL_API fl_status fl_comm_wait(fl_runtime *rt, int group, fl_device d, int lane,
                               uint64_t seq);
 FL_API bool fl_comm_done(fl_runtime *rt, int group, fl_device d, int lane,
                          uint64_t seq);
+/* Whether another rank of this host is in a call, or has made one, that this
+ * rank has still to make: a rank that pauses then would keep the other waiting.
+ * False without a job. */
+FL_API bool fl_comm_behind(const fl_runtime *rt);
 /* Why the job has failed, with the state of each rank; "" if it has not. The
  * text is valid until the next call. */
 FL_API const char *fl_comm_verdict(fl_runtime *rt);

@@ -206,10 +206,11 @@ describe("flare attach", function()
   end)
 
   it("changes nothing in a job of four ranks that is looked at while it trains", function()
-    local disturbed, alone, steps, seen = again.campaign(100)
+    local disturbed, alone, steps, seen, visits, together = again.campaign(100)
     assert.equal(alone, disturbed) -- weights and random numbers of all ranks
     assert.equal(4, select(2, alone:gsub("\n", "")))
     assert.is_true(seen[1] < seen[100] and seen[100] <= steps)
+    assert.equal(visits, together) -- all four were stopped, each time
   end)
 
   it("refuses another user, at both ends of the socket", function()

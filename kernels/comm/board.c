@@ -413,6 +413,24 @@ static void board_table(fl_board *base, char *text, size_t room) {
   say_all((board *)base, text, room);
 }
 
+static bool board_turns(fl_board *base, int rank, fl_comm_turn *turns) {
+  seat *t = &((board *)base)->s->seats[rank];
+  entry lanes[FL_COMM_LANES];
+  int status;
+  if (!atomic_load(&t->pid) || atomic_load(&t->left) || is_dead(t, &status))
+    return false;
+  read_seat(t, lanes);
+  for (int k = 0; k < FL_COMM_LANES; k++) {
+    const entry *e = &lanes[k];
+    turns[k] = (fl_comm_turn){.busy = e->busy != 0,
+                              .group = e->group,
+                              .peer = e->peer,
+                              .seq = e->seq};
+    memcpy(turns[k].engine, e->engine, sizeof e->engine);
+  }
+  return true;
+}
+
 static int board_verdict(fl_board *base, char *text, size_t room) {
   board *b = (board *)base;
   text[0] = 0;
@@ -491,9 +509,9 @@ fl_status fl_board_open(const fl_comm_options *o, fl_board **out) {
     free(b);
     return fli_fail(FL_ENOMEM, "out of memory: a job");
   }
-  b->base = (fl_board){board_begin, board_end,   board_look,    look_unless,
-                       board_fail,  board_table, board_verdict, board_exited,
-                       board_reset, board_close};
+  b->base = (fl_board){board_begin,  board_end,   board_look,  look_unless,
+                       board_fail,   board_table, board_turns, board_verdict,
+                       board_exited, board_reset, board_close};
   b->o = *o;
   b->owner = pthread_self();
   b->bytes = sizeof(shared) + (size_t)o->size * sizeof(seat);

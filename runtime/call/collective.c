@@ -566,6 +566,38 @@ bool fl_comm_done(fl_runtime *rt, int number, fl_device d, int lane,
   return !link || !link->engine->done || link->engine->done(link, lane, seq);
 }
 
+/* Whether this rank has still to make a call that another is in or has made. A
+ * receive or a send of the other's waits for this rank however they count. */
+static bool is_behind(struct fli_comm *m, int lane, const fl_comm_turn *t) {
+  if (!t->busy && !t->seq)
+    return false;
+  if (t->group >= m->n_groups)
+    return true; /* ranks make groups in the same order */
+  group *g = m->groups[t->group];
+  if (g->rank < 0)
+    return false;
+  if (lane != FL_COMM_TOGETHER)
+    return t->busy && t->peer == m->options.rank;
+  for (int k = 0; k < FLI_MAX_BACKENDS; k++)
+    if (g->link[k] && strcmp(g->link[k]->engine->name, t->engine) == 0)
+      return t->seq > calls_of(g, g->link[k], lane)->seq;
+  return true; /* the other is in the link of the group, or has it */
+}
+
+bool fl_comm_behind(const fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", false);
+  struct fli_comm *m = rt->comm;
+  fl_comm_turn turns[FL_COMM_LANES];
+  for (int r = 0; m && m->board && r < m->options.size; r++) {
+    if (r == m->options.rank || !m->board->turns(m->board, r, turns))
+      continue;
+    for (int lane = 0; lane < FL_COMM_LANES; lane++)
+      if (is_behind(m, lane, &turns[lane]))
+        return true;
+  }
+  return false;
+}
+
 /* --- failures --- */
 
 const char *fl_comm_verdict(fl_runtime *rt) {

@@ -628,6 +628,7 @@ static void test_ranks(void) {
   NEEDS(fl_comm_reset(NULL, 1, false), "rt");
   REFUSES(fl_comm_reset(rt, 1, false), FL_EARG);
   GIVES(fl_comm_groups(NULL), 0);
+  GIVES(fl_comm_behind(NULL), false);
   NEEDS(fl_comm_group(NULL, 1, first, &group), "rt");
   NEEDS(fl_comm_group(rt, 1, NULL, &group), "ranks");
   NEEDS(fl_comm_group(rt, 1, first, NULL), "group");

@@ -1,14 +1,13 @@
 --- Attaches many times to a job that trains: for spec/attach_spec.lua and spec/long/attach.lua.
-local Wire = require "flare.repl.dap.wire"
-local alert = require "flare.repl.alert"
-local attach = require "flare.repl.attach"
+local Peers = require "flare.repl.peers"
 local core = require "flare.core"
 local launch = require "spec.support.launch"
 local tree = require "spec.support.tree"
 
 local M = {}
 
--- Trains until `last` is set on a rank, or so many steps; prints what was trained.
+-- Trains until `last` is set on a rank, or so many steps; prints what was trained. The ranks call
+-- each other in the background, in groups of two, in a chain.
 local training = [[
 local nn = flare.nn
 local most, last, step = tonumber(arg[1]), false, 0
@@ -16,6 +15,7 @@ flare.manual_seed(3)
 local model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 4))
 local optimizer = flare.optim.AdamW(model, {lr = 1e-3})
 local parallel = dist.DataParallel(model)
+local pairs_of = {dist.group {0, 1}, dist.group {2, 3}}
 flare.manual_seed(10 + rank)
 if rank == 0 then
   local file <close> = assert(io.open("started", "w"))
@@ -26,6 +26,9 @@ while step < most do
   loss:backward()
   optimizer:step()
   step = step + 1
+  local both = pairs_of[rank // 2 + 1]:all_reduce(loss:detach())
+  local one = rank == 0 and loss:detach() or dist.recv({}, rank - 1)
+  if rank < size - 1 then dist.send(one + both, rank + 1) end
   local ends = dist.all_reduce(flare.tensor{last and 1 or 0}, {reduce = "max"})
   if ends:item() > 0 then break end
 end
@@ -46,52 +49,31 @@ end
 
 M.ranks = 4
 
--- Connections to the ranks of a launcher.
-local function connect(launcher)
-  local children = core.file.read(("/proc/%d/task/%d/children"):format(launcher, launcher)) or ""
-  local wires = {}
-  for pid in children:gmatch "%d+" do
-    local file = alert.connect((attach.path(math.tointeger(pid))))
-    wires[#wires + 1] = file and Wire.new(file)
-  end
-  return wires
-end
-
--- Asks all ranks to stop, runs a line in the first that does, and lets all go on.
--- @return what the line printed, or nil if no rank listens
+-- Stops all ranks, runs a line in each, and lets them go on.
+-- @return what the line printed, by rank, a list; nil if no rank listens; and whether all stopped
 local function visit(launcher, line)
-  local wires, files, ready = connect(launcher), {}, nil
-  if #wires == 0 then return nil end
-  for k, wire in ipairs(wires) do
-    files[k] = wire.reads
-    wire:send {stop = true}
-  end
-  local printed, ended = {}, false
-  while not ended do
-    core.net.poll(files, {}, 1000)
-    for _, wire in ipairs(wires) do
-      local message, over = wire:receive()
-      ended = ended or over
-      while message do
-        if message.output and wire == ready then printed[#printed + 1] = message.output end
-        if message.ready and not ready then
-          ready = wire
-          wire:send {line = line}
-        elseif message.ready and wire == ready then
-          ended = true
-        end
-        message = wire:receive()
-      end
+  local printed, told = {}, {}
+  local peers = Peers.connect(launcher, function(peers, peer, text)
+    for k, other in ipairs(peers) do
+      if other == peer then printed[k] = (printed[k] or "") .. text end
     end
+  end)
+  if #peers == 0 then return nil end
+  local function note(text) told[#told + 1] = text end
+  if peers:stop(note) then
+    for k in ipairs(peers) do printed[k] = "" end
+    peers:run(line, note)
   end
-  for _, wire in ipairs(wires) do core.net.close(wire.reads) end
-  return table.concat(printed)
+  local all = #peers == M.ranks and peers:count "ready" == #peers
+  peers:close()
+  return printed, all
 end
 
 --- Attaches to a job of four ranks at so many of its steps while it trains, then ends it, and runs
 -- as many steps undisturbed.
 -- @return what the ranks of the disturbed and of the undisturbed job ended with, how many steps,
---   the steps at which it was looked at, a list, and how often it was stopped
+--   the steps at which it was looked at, a list, how often it was stopped, and how often all ranks
+--   were, within a step
 function M.campaign(times)
   local folder = launch.folder(training)
   local start = ("cd %s; exec %s launch --logs logs -n %d script.lua "):format(folder,
@@ -99,12 +81,17 @@ function M.campaign(times)
   local job = assert(io.popen("echo $$; " .. start .. "1e9 2>&1"))
   local launcher = job:read "n"
   while not tree.exists(folder .. "/started") do os.execute "sleep 0.05" end
-  local seen, visits = {}, 0
+  local seen, visits, together = {}, 0, 0
   while #seen < times do
-    local text = assert(visit(launcher, "'step', step"), "the job has ended")
-    local step = tonumber(text:match "step\n(%d+)\n") -- none between the lines of the script
+    local texts, all = visit(launcher, "'step', step")
+    assert(texts, "the job has ended")
+    local step = tonumber(texts[1]:match "step\n(%d+)\n")
+    for k = 2, M.ranks do -- between the same collectives, and there before or behind the count
+      local other = tonumber(texts[k]:match "step\n(%d+)\n")
+      all = all and (not step or not other or math.abs(step - other) <= 1)
+    end
     if step and step ~= seen[#seen] then seen[#seen + 1] = step end
-    visits = visits + 1
+    visits, together = visits + 1, together + (all and 1 or 0)
     core.net.poll({}, {}, 2)
   end
   repeat until not visit(launcher, "last = true")
@@ -115,7 +102,7 @@ function M.campaign(times)
   assert(os.execute(start:gsub("exec ", "") .. steps .. " >/dev/null 2>&1"))
   local alone = results(folder)
   launch.remove(folder)
-  return disturbed, alone, steps, seen, visits
+  return disturbed, alone, steps, seen, visits, together
 end
 
 return M

@@ -13,7 +13,7 @@ local M = {
 
 local front -- function(stop) -> action, values
 local inside = false -- a front end runs
-local stepping -- {mode =, thread =, depth =}
+local stepping -- {mode =, thread =, depth =, reason =, front =, ready =}
 local threads = setmetatable({}, {__mode = "k"}) -- coroutines made while the hook was wanted
 local poll -- called at lines, if there is a hook
 local reported -- the last error that the front end was shown
@@ -143,7 +143,7 @@ local function arrived()
     if mine and debug.getinfo(3 + s.depth, "l") then return false end
     if not mine and coroutine.status(s.thread) ~= "dead" then return false end
   end
-  return not frames.is_library(debug.getinfo(3, "S").source)
+  return not frames.is_library(debug.getinfo(3, "S").source) and (not s.ready or s.ready())
 end
 
 local function on_line(_, line)
@@ -220,9 +220,18 @@ function M.poll(f) poll = f end
 --- Stops the script at its next line.
 -- @param reason for the front end
 -- @param other a front end in place of the one that is attached, or nil
-function M.pause(reason, other)
-  stepping = {mode = "step", reason = reason, front = other}
+-- @param ready function() -> whether it stops at this line, or goes on; nil: it stops
+function M.pause(reason, other, ready)
+  stepping = {mode = "step", reason = reason, front = other, ready = ready}
   M.update()
+end
+
+--- Takes back a pause, or a step, that was to open this front end.
+function M.unpause(other)
+  if stepping and stepping.front == other then
+    stepping = nil
+    M.update()
+  end
 end
 
 --- Adds a breakpoint at a line of a file.
