@@ -1,7 +1,7 @@
 /* Compiled functions: f runs as ever, but its launches wait until it ends, or
- * until values are read. The collector is stopped meanwhile; its step at the
- * end closes what f has dropped, so that the runtime knows which tensors are
- * still held. */
+ * until values are read. The collector's steps are put off meanwhile; one at
+ * the end closes what f has dropped, so that the runtime knows which tensors
+ * are still held. */
 #include "fll.h"
 
 typedef struct compiled { /* its value: what the script compiled */
@@ -9,7 +9,9 @@ typedef struct compiled { /* its value: what the script compiled */
   fl_compiled *c;
 } compiled;
 
-/* A run of a compiled function that has not ended; it keeps the function. */
+/* A run of a compiled function that has not ended; it keeps the function. One
+ * of the main thread, which always ends, is used again by the next run; that of
+ * a coroutine may have to be ended by the collector. */
 typedef struct window {
   uint64_t magic;
   fl_compiled *c; /* NULL: it has ended */
@@ -33,7 +35,7 @@ static fl_status window_end(lua_State *L, fl_lua *st, window *w) {
   w->c = NULL;
   w->rests = false; /* it is closed again when it is collected */
   if (rests)
-    fll_collector_rests(L, st, false);
+    fll_collector_resumes(L, st, fl_compiled_position(c) != 0);
   return c && st->rt ? fl_compiled_end(c) : FL_OK;
 }
 
@@ -82,7 +84,7 @@ static void warn_varies(lua_State *L, fl_lua *st, int base) {
 /* f has returned: everything above the guard at `base` is its result. */
 static int finish(lua_State *L, int status, lua_KContext base) {
   fl_lua *st = fll_enter(L);
-  window *w = fll_checktype(L, (int)base, FLL_WINDOW, sizeof *w);
+  window *w = lua_touserdata(L, (int)base);
   fl_compiled *c = w->c;
   (void)status;
   st->L = L;
@@ -99,7 +101,24 @@ static int finish_plain(lua_State *L, int status, lua_KContext context) {
   return lua_gettop(L);
 }
 
-/* The compiled function itself: upvalues 4 and 5 are the userdata and f. */
+/* Pushes a window that keeps the compiled function at i. */
+static window *window_new(lua_State *L, int i) {
+  window *w = fll_newobject(L, FLL_WINDOW, sizeof *w, 1);
+  lua_pushvalue(L, i);
+  lua_setiuservalue(L, -2, 1);
+  return w;
+}
+
+static window *window_for(lua_State *L, const fl_lua *st) {
+  window *w = lua_touserdata(L, lua_upvalueindex(6));
+  if (w->c || L != st->main) /* it runs within itself, or in a coroutine */
+    return window_new(L, lua_upvalueindex(4));
+  lua_pushvalue(L, lua_upvalueindex(6));
+  return w;
+}
+
+/* The compiled function itself: upvalues 4 to 6 are the userdata, f and a
+ * window. */
 static int run(lua_State *L) {
   fl_lua *st = fll_enter(L);
   int n = lua_gettop(L);
@@ -111,14 +130,12 @@ static int run(lua_State *L) {
     return lua_gettop(L);
   }
   luaL_checkstack(L, n + 8, "too many arguments");
-  window *w = fll_newobject(L, FLL_WINDOW, sizeof *w, 1);
-  lua_pushvalue(L, lua_upvalueindex(4));
-  lua_setiuservalue(L, -2, 1);
+  window *w = window_for(L, st);
   lua_insert(L, 1);
   lua_toclose(L, 1);
   fll_check(L, st, fl_compiled_begin(k->c));
   w->c = k->c;
-  w->rests = fl_compiled_waits(k->c) && fll_collector_rests(L, st, true);
+  w->rests = fl_compiled_waits(k->c) && fll_collector_rests(L, st);
   lua_pushvalue(L, lua_upvalueindex(5));
   lua_insert(L, 2);
   lua_callk(L, n, LUA_MULTRET, 1, finish);
@@ -155,7 +172,8 @@ static int new_compiled(lua_State *L) {
   lua_pushnil(L);
   lua_pushvalue(L, 3);
   lua_pushvalue(L, 1);
-  lua_pushcclosure(L, run, 5);
+  window_new(L, 3);
+  lua_pushcclosure(L, run, 6);
   lua_pushvalue(L, 3);
   return 2;
 }

@@ -270,7 +270,8 @@ void fll_heap_close(fll_heap *h);      /* when L is closed */
 
 /* gc.c */
 void fll_collect(lua_State *L, fl_lua *st);
-bool fll_collector_rests(lua_State *L, fl_lua *st, bool on);
+bool fll_collector_rests(lua_State *L, fl_lua *st);
+void fll_collector_resumes(lua_State *L, fl_lua *st, bool step);
 void fll_collect_pass(lua_State *L, fl_lua *st);
 bool fll_reclaim(void *context, fl_device device, size_t bytes);
 void fll_gc_open(lua_State *L, fl_lua *st, bool tune);
@@ -434,8 +435,7 @@ void fll_autograd_core(lua_State *L);
 void fll_custom_open(lua_State *L, fl_lua *st);
 void fll_custom_core(lua_State *L);
 void fll_checkpoint_core(lua_State *L);
-void fll_compile_core(lua_State *L);
-void fll_capture_core(lua_State *L);
+void fll_compile_core(lua_State *L), fll_capture_core(lua_State *L);
 void fll_modes_core(lua_State *L);
 void fll_scope_core(lua_State *L);
 void fll_file_core(lua_State *L), fll_json_core(lua_State *L);

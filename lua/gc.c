@@ -28,7 +28,8 @@
 #define NEAR    (4 * MIB)
 #define ROOMY   (16 * MIB)
 #define CLOSE   (256 << 10)
-#define PUT_OFF 32 /* steps that a compiled function may put off */
+#define PUT_OFF 32         /* steps that a compiled function may put off */
+#define CREDIT  (64 << 10) /* KiB of Lua's memory that it may allocate */
 #define MIB     ((size_t)1 << 20)
 
 /* What is made now says where bytes are. */
@@ -81,30 +82,37 @@ static void gc_step(lua_State *L, fl_lua *st) {
     gc_full(L, st);
 }
 
-/* Stops the collector when a compiled function begins, and starts it when it
- * ends: a step in between would make objects old that the function is about to
- * drop. Not in coroutines, which may never end. Returns false if it did not
- * stop, or was not stopped any more. */
-bool fll_collector_rests(lua_State *L, fl_lua *st, bool on) {
-  if (on) {
-    if (st->rests || st->collecting || !st->generational || L != st->main ||
-        !lua_gc(L, LUA_GCISRUNNING))
-      return false;
-    lua_gc(L, LUA_GCSTOP);
-    st->rests = PUT_OFF;
-    return true;
-  }
-  if (!st->rests)
+/* Puts off the collector's steps while a compiled function runs: a step would
+ * make objects old that the function is about to drop. Memory that the function
+ * allocates counts from CREDIT below zero, so that a function that makes more
+ * garbage is collected after all. Not in coroutines, which may never end.
+ * Returns false if steps are put off already, or there are none. */
+bool fll_collector_rests(lua_State *L, fl_lua *st) {
+  if (st->rests || st->collecting || !st->generational || L != st->main ||
+      !lua_gc(L, LUA_GCISRUNNING))
     return false;
+  lua_gc(L, LUA_GCSTEP, -CREDIT);
+  st->rests = PUT_OFF;
+  return true;
+}
+
+/* The function ends: a step closes what it has dropped, if launches wait for
+ * that or a step was put off; else the collector goes on where it was. */
+void fll_collector_resumes(lua_State *L, fl_lua *st, bool step) {
+  if (!st->rests)
+    return;
+  step |= st->rests < PUT_OFF;
   st->rests = 0;
-  lua_gc(L, LUA_GCRESTART);
-  if (st->collecting || !st->rt)
-    return true;
+  if (st->collecting || !st->rt || !lua_gc(L, LUA_GCISRUNNING))
+    return;
+  if (!step) {
+    lua_gc(L, LUA_GCSTEP, CREDIT);
+    return;
+  }
   st->collecting = true;
   gc_step(L, st);
   st->collecting = false;
   st->fresh = HANDLES;
-  return true;
 }
 
 /* Called when it may be time; nothing of ours is held by C alone here. */
@@ -121,10 +129,8 @@ void fll_collect(lua_State *L, fl_lua *st) {
   bool many = st->fresh < 0;
   if (many)
     st->fresh = HANDLES;
-  if (st->rests && --st->rests == 0) {
-    st->rests = 0;
-    lua_gc(L, LUA_GCRESTART);
-  }
+  if (st->rests && --st->rests > 0)
+    return;
   if (st->collecting || !lua_gc(L, LUA_GCISRUNNING))
     return;
   if (!many && !heavy && !st->transient && HANDLES - st->fresh < FEW) {
@@ -158,7 +164,7 @@ void fll_collect(lua_State *L, fl_lua *st) {
 void fll_collect_pass(lua_State *L, fl_lua *st) {
   size_t live, bytes;
   fl_handles_bytes(st->rt, &live);
-  if (live < MIB || st->collecting || !st->generational ||
+  if (live < MIB || st->collecting || st->rests || !st->generational ||
       !lua_gc(L, LUA_GCISRUNNING))
     return;
   st->collecting = true;
