@@ -1,6 +1,6 @@
 /* JPEG images in and out of bytes of (height, width, channels), by
  * libjpeg-turbo. What they mean is in stdlib/flare/data/images.lua. */
-#include "file.h"
+#include "pixels.h"
 
 #include <limits.h>
 #include <turbojpeg.h>
@@ -50,17 +50,7 @@ int fll_jpeg_decode(lua_State *L) {
     return fll_failed(L, "%d x %d pixels are more than the limit of %lld",
                       width, height, (long long)limit);
   int channels = of_space[space].channels;
-  int64_t shape[] = {height, width, channels};
-  bool was = fl_meta_mode(st->rt, false);
-  fll_tensor *result = fll_new(L, st, FLL_MT);
-  fl_tensor *t = NULL;
-  fl_status status = fll_tensor_new(L, st, FL_U8, 3, shape, 0, &t);
-  fl_meta_mode(st->rt, was);
-  fll_check(L, st, status);
-  fll_fill(result, t);
-  unsigned char *to = fl_tensor_borrow(t);
-  if (!to)
-    fll_check(L, st, FL_EFAULT);
+  unsigned char *to = fll_new_pixels(L, st, height, width, channels);
   r = tjDecompress2(h, in, have, to, width, width * channels, height,
                     of_space[space].format,
                     TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS);
@@ -80,28 +70,22 @@ int fll_jpeg_encode(lua_State *L) {
   static const char *const names[] = {"4:4:4", "4:2:2", "4:2:0", NULL};
   static const int samplings[] = {TJSAMP_444, TJSAMP_422, TJSAMP_420};
   fl_lua *st = fll_enter(L);
-  int64_t width = fll_checkint(L, 2, "jpeg_encode", "width");
-  int64_t height = fll_checkint(L, 3, "jpeg_encode", "height");
-  int64_t channels = fll_checkint(L, 4, "jpeg_encode", "channels");
   int64_t quality = fll_checkint(L, 5, "jpeg_encode", "quality");
   int sampling = samplings[luaL_checkoption(L, 6, NULL, names)];
-  if (width < 1 || height < 1 || width > 65500 || height > 65500)
-    return fll_failed(L, "JPEG images have 1 to 65500 rows and columns");
-  if ((channels != 1 && channels != 3) || quality < 1 || quality > 100)
+  fll_pixels p;
+  int failed = fll_check_pixels(L, st, "JPEG", "jpeg_encode", 65500, 1, &p);
+  if (failed)
+    return failed;
+  bool grey = p.channels == 1;
+  if ((!grey && p.channels != 3) || quality < 1 || quality > 100)
     fll_error(L, "jpeg_encode: 1 or 3 channels, quality 1 to 100");
   tjhandle h = new_handle(L, true);
   fll_box *b = fll_newbox(L, end_buffer);
-  size_t n;
-  const char *from = fll_piece(L, st, 1, &n, "jpeg_encode");
-  if (n != (size_t)(width * height * channels))
-    fll_error(L, "jpeg_encode: %lld x %lld pixels, not %zu bytes",
-              (long long)width, (long long)height, n);
   unsigned char *out = NULL;
   unsigned long size = 0;
-  int r = tjCompress2(h, (const unsigned char *)from, (int)width, 0,
-                      (int)height, channels == 1 ? TJPF_GRAY : TJPF_RGB, &out,
-                      &size, channels == 1 ? TJSAMP_GRAY : sampling,
-                      (int)quality, TJFLAG_ACCURATEDCT);
+  int r = tjCompress2(
+      h, p.data, p.width, 0, p.height, grey ? TJPF_GRAY : TJPF_RGB, &out, &size,
+      grey ? TJSAMP_GRAY : sampling, (int)quality, TJFLAG_ACCURATEDCT);
   b->p = (char *)out;
   if (r)
     return fll_failed(L, "%s", tjGetErrorStr2(h));

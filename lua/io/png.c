@@ -1,6 +1,6 @@
 /* PNG images in and out of bytes of (height, width, channels), by libpng. What
  * they mean, and other formats, are in stdlib/flare/data/images.lua. */
-#include "file.h"
+#include "pixels.h"
 
 #include <png.h>
 #include <stdio.h>
@@ -141,18 +141,8 @@ int fll_png_decode(lua_State *L) {
    * pixels: a size that is not true costs nothing */
   if ((uint64_t)pixels / 8 / 1032 > have)
     return fll_failed(L, "the data end too early");
-  int64_t shape[] = {size.height, size.width,
-                     (int64_t)size.channels * (size.depth / 8)};
-  bool was = fl_meta_mode(st->rt, false);
-  fll_tensor *h = fll_new(L, st, FLL_MT);
-  fl_tensor *t = NULL;
-  fl_status status = fll_tensor_new(L, st, FL_U8, 3, shape, 0, &t);
-  fl_meta_mode(st->rt, was);
-  fll_check(L, st, status);
-  fll_fill(h, t);
-  unsigned char *to = fl_tensor_borrow(t);
-  if (!to)
-    fll_check(L, st, FL_EFAULT);
+  unsigned char *to = fll_new_pixels(L, st, size.height, size.width,
+                                     (int64_t)size.channels * (size.depth / 8));
   if (!read_pixels(s, &size, to))
     return fll_failed(L, "%s", s->message);
   lua_pushinteger(L, size.depth);
@@ -165,21 +155,20 @@ int fll_png_decode(lua_State *L) {
   return 3;
 }
 
-static bool write_all(png_state *s, const png_size *size, int level,
-                      const unsigned char *from) {
+static bool write_all(png_state *s, const fll_pixels *p, int depth, int level) {
   static const int types[] = {0, PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA,
                               PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGB_ALPHA};
   if (setjmp(png_jmpbuf(s->png)))
     return false;
   png_set_write_fn(s->png, s, write_some, flush_nothing);
   png_set_compression_level(s->png, level);
-  png_set_IHDR(s->png, s->info, size->width, size->height, size->depth,
-               types[size->channels], PNG_INTERLACE_NONE,
+  png_set_IHDR(s->png, s->info, (png_uint_32)p->width, (png_uint_32)p->height,
+               depth, types[p->channels], PNG_INTERLACE_NONE,
                PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
   png_write_info(s->png, s->info);
   size_t row = png_get_rowbytes(s->png, s->info);
-  for (size_t y = 0; y < size->height; y++)
-    png_write_row(s->png, from + y * row);
+  for (size_t y = 0; y < (size_t)p->height; y++)
+    png_write_row(s->png, p->data + y * row);
   png_write_end(s->png, NULL);
   return true;
 }
@@ -188,25 +177,17 @@ static bool write_all(png_state *s, const png_size *size, int level,
  * nil and a message. The tensor is as png_decode gives it. */
 int fll_png_encode(lua_State *L) {
   fl_lua *st = fll_enter(L);
-  int64_t width = fll_checkint(L, 2, "png_encode", "width");
-  int64_t height = fll_checkint(L, 3, "png_encode", "height");
-  int64_t channels = fll_checkint(L, 4, "png_encode", "channels");
   int64_t depth = fll_checkint(L, 5, "png_encode", "bits");
   int64_t level = fll_checkint(L, 6, "png_encode", "level");
-  if (width < 1 || height < 1 || width > 1000000 || height > 1000000)
-    return fll_failed(L, "PNG images have 1 to 1000000 rows and columns");
-  if (channels < 1 || channels > 4 || (depth != 8 && depth != 16) ||
-      level < 0 || level > 9)
-    fll_error(L, "png_encode: 1 to 4 channels of 8 or 16 bits, level 0 to 9");
+  if ((depth != 8 && depth != 16) || level < 0 || level > 9)
+    fll_error(L, "png_encode: 8 or 16 bits, level 0 to 9");
+  fll_pixels p;
+  int failed =
+      fll_check_pixels(L, st, "PNG", "png_encode", 1000000, (int)depth / 8, &p);
+  if (failed)
+    return failed;
   png_state *s = new_png(L, true);
-  size_t n;
-  const char *from = fll_piece(L, st, 1, &n, "png_encode");
-  if (n != (size_t)(width * height * channels * (depth / 8)))
-    fll_error(L, "png_encode: %lld x %lld pixels, not %zu bytes",
-              (long long)width, (long long)height, n);
-  png_size size = {(png_uint_32)width, (png_uint_32)height, (int)channels,
-                   (int)depth};
-  if (!write_all(s, &size, (int)level, (const unsigned char *)from))
+  if (!write_all(s, &p, (int)depth, (int)level))
     return fll_failed(L, "%s", s->message);
   lua_pushlstring(L, (const char *)s->out, s->n);
   return 1;
