@@ -1,5 +1,6 @@
 local flare = require "flare"
 local data = flare.data
+local refused = require("spec.support.expect").refused
 
 local function write(text)
   local path = os.tmpname()
@@ -182,8 +183,20 @@ describe("data sets", function()
     local x, y = windows:fetch(flare.tensor({1, 4}, {dtype = "i64"}))
     assert.same({{1, 2, 3}, {4, 5, 6}}, x:tolist())
     assert.same({{2, 3, 4}, {5, 6, 7}}, y:tolist())
+    assert.same({20, 40}, select(2, set:fetch{2, 4}):tolist())
     assert.has_error(function() data.Tensors(flare.ones(3), flare.ones(4)) end)
     assert.has_error(function() data.Windows(flare.arange(1, 4), 3) end)
+  end)
+
+  it("say what positions fetch takes", function()
+    local set = data.Tensors(flare.arange(1, 6))
+    for _, one in ipairs {set, data.Subset(set, {1, 2}), data.Concat(set, set),
+                          data.Windows(flare.arange(1, 8), 3)} do
+      refused(":fetch: a tensor or a list of positions is expected, got number; {2} is one "
+              .. "position", one.fetch, one, 2)
+      refused("positions must be integers in one dim, got f32 (2)", one.fetch, one, flare.ones(2))
+      refused("is out of range 1..", one.fetch, one, {1, 99})
+    end
   end)
 
   it("split at random, the same way for the same seed", function()

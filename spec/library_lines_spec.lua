@@ -95,6 +95,11 @@ describe("wrong arguments", function()
       {flare.distributions.Normal(0, 1), "sample", "log_prob", "cdf", "icdf"},
       {flare.distributions.Categorical{logits = flare.zeros(3)}, "sample", "log_prob"},
       {flare.data.Loader(flare.data.Tensors(flare.ones(4, 2)), {batch = 2}), "load_state_dict"},
+      {flare.data.Tensors(flare.ones(4, 2)), "fetch"},
+      {flare.data.Subset(flare.data.Tensors(flare.ones(4, 2)), {1, 3}), "fetch"},
+      {flare.data.Concat(flare.data.Tensors(flare.ones(4, 2))), "fetch"},
+      {flare.data.Windows(flare.arange(1, 9), 3), "fetch"},
+      {flare.train.Packed{{ids = {1, 2, 3}}}, "fetch"},
     }
     for name, metric in pairs(flare.metrics) do
       if type(metric) == "table" and metric.sums and name ~= "Metric" then

@@ -3,6 +3,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local fetch = require "flare.data.fetch"
+local positions = require "flare.data.positions"
 
 local Concat = class("Concat")
 
@@ -28,8 +29,15 @@ function Concat:__tostring()
   return ("Concat: %d rows\n%s"):format(self.total, table.concat(parts, "\n"))
 end
 
---- The samples at a tensor of positions. Each part is asked once for its samples.
+--- The samples at positions, a tensor or a list of them. Each part is asked once for its samples.
 function Concat:fetch(index)
+  index = positions("Concat:fetch", index)
+  if #index > 0 then
+    local low, high = index:amin():item(), index:amax():item()
+    if low < 1 or high > self.total then
+      fail("Concat:fetch: position %d is out of range 1..%d", low < 1 and low or high, self.total)
+    end
+  end
   local found, places, n = {}, {}, 0
   for i, set in ipairs(self.sets) do
     local before = self.ends[i] - set:size()

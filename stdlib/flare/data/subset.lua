@@ -3,6 +3,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local fetch = require "flare.data.fetch"
+local positions = require "flare.data.positions"
 
 local Subset = class("Subset")
 
@@ -35,7 +36,9 @@ function Subset:__tostring()
                                                 tostring(self.dataset))
 end
 
+--- The samples at positions, a tensor or a list of them.
 function Subset:fetch(index)
+  index = positions("Subset:fetch", index)
   return fetch(self.dataset, self.index:index_select(1, index))
 end
 

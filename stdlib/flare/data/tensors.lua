@@ -2,6 +2,7 @@
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local positions = require "flare.data.positions"
 
 local Tensors = class("Tensors")
 
@@ -34,8 +35,9 @@ function Tensors:__tostring()
   return ("Tensors: %d rows of %s"):format(self:size(), table.concat(rows, ", "))
 end
 
---- The rows at a tensor of positions, of each tensor.
+--- The rows at positions, a tensor or a list of them, of each tensor.
 function Tensors:fetch(index)
+  index = positions("Tensors:fetch", index)
   local out = {}
   for i, t in ipairs(self.tensors) do out[i] = t:index_select(1, index:to(t.device)) end
   return table.unpack(out)

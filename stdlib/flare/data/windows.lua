@@ -4,6 +4,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local options = require "flare.options"
+local positions = require "flare.data.positions"
 
 local Windows = class("Windows")
 
@@ -30,8 +31,9 @@ function Windows:__tostring()
   return ("Windows: %d of %d tokens out of %d"):format(self:size(), self.block, #self.tokens)
 end
 
---- x, y (rows, block) for a tensor of positions (rows)
+--- x, y (rows, block) for positions (rows), a tensor or a list of them
 function Windows:fetch(index)
+  index = positions("Windows:fetch", index)
   local at = (index:unsqueeze(2) + self.reach):view(-1)
   local both = self.tokens:index_select(1, at):view(#index, self.block + 1)
   return both:narrow(2, 1, self.block), both:narrow(2, 2, self.block)

@@ -1,7 +1,8 @@
 --- A data set of rows that are filled with whole sequences, without padding.
 local class = require "flare.class"
-local core = require "flare.core"
+local fail = require "flare.fail"
 local options = require "flare.options"
+local positions = require "flare.data.positions"
 local sequences = require "flare.train.sequences"
 
 local Packed = class("Packed")
@@ -60,11 +61,13 @@ end
 function Packed:size() return #self.rows end
 Packed.__len = Packed.size
 
---- ids, targets, lengths of a tensor of positions.
+--- ids, targets, lengths of positions, a tensor or a list of them.
 function Packed:fetch(index)
   local list = {}
-  for _, k in ipairs(core.is_tensor(index) and index:tolist() or index) do
-    for _, place in ipairs(self.rows[k]) do list[#list + 1] = self.examples[place] end
+  for _, k in ipairs(positions("Packed:fetch", index):tolist()) do
+    local row = self.rows[k < 0 and #self.rows + 1 + k or k]
+    if not row then fail("Packed:fetch: position %d is out of range 1..%d", k, #self.rows) end
+    for _, place in ipairs(row) do list[#list + 1] = self.examples[place] end
   end
   return sequences.join("train.Packed", list, self.length)
 end
