@@ -1,7 +1,8 @@
 #!/bin/sh
-# Ten minutes of libFuzzer for each parser of files, from spec/corpus, with the address and
-# undefined-behaviour sanitizers. limit: 150 min
-#   PARSERS_PROGRAM  the target; left out: it is built. PARSERS_SECONDS: for each process
+# Ten minutes of a processor for each parser of files, from spec/corpus, with the address and
+# undefined-behaviour sanitizers. Arguments are the parsers to run, all without. limit: 300 min
+#   PARSERS_PROGRAM  the target; left out: it is built
+#   PARSERS_SECONDS  of a processor, for each process
 #   PARSERS_EACH     processes for a parser, one after the other or, as many as PARSERS_JOBS
 #                    in all, side by side
 #   PARSERS_KEEP     a folder for what was found, the logs, and in new/ the fewest small inputs
@@ -16,13 +17,16 @@ if [ -z "${PARSERS_PROGRAM:-}" ]; then
     exit 1
   }
 fi
-parsers='npy npz safetensors pt mapped_pt gguf t7 idx png jpeg onnx onnx_tensor checkpoint text json'
+all='npy npz safetensors pt mapped_pt gguf t7 idx png jpeg onnx onnx_tensor checkpoint text json'
+parsers=${*:-$all}
 for name in $parsers; do mkdir -p "$keep/$name" "$keep/new/$name"; done
 export program seconds keep
 
+# libFuzzer looks for leaks where a run allocates more than it frees, which with a garbage collector
+# is after every run: the target looks for them itself, after collections.
 # $1: parser, $2: which of its processes. Its log ends with the time it took of a processor.
 run='log=$keep/$1.$2.log
-FUZZ_PARSER=$1 nice -n 19 "$program" -max_total_time="$seconds" -timeout=120 -rss_limit_mb=3000 \
+FUZZ_PARSER=$1 FUZZ_SECONDS=$seconds nice -n 19 "$program" -detect_leaks=0 -timeout=120 -rss_limit_mb=3000 \
   -max_len=8192 -reload=1 -print_final_stats=1 -artifact_prefix="$keep/$1-" "$keep/$1" \
   "spec/corpus/$1" >"$log" 2>&1 || {
   echo "finding: $1: status $?" >>"$log"
@@ -59,6 +63,8 @@ for name in $parsers; do
       printf "blocks %d (at first %d), features %d, %d findings\n", cov, before, ft, found
     }' >"$keep/figure"
   echo "figure: $(cat "$keep/figure"), $(ls "$keep/new/$name" | wc -l) new inputs"
-  grep -q ' 0 findings' "$keep/figure" || found=1
+  if ! grep -q ' 0 findings' "$keep/figure" || grep -q ': 0 inputs' "$keep/figure"; then
+    found=1
+  fi
 done
 [ "$found" = 0 ]
