@@ -49,8 +49,9 @@ end
 
 -- Calls f(rank, tensors, sums) with the tensors of each rank, the own first, then those of the
 -- rank before and so on. `sums`, which f adds to and returns, go on with them, and are home at the
--- end. Nothing is sent while f runs: its first call loads kernels, for which a GPU waits for all
--- that runs, and if all ranks have sent and none has received, those sends do not end.
+-- end. Nothing is launched between the first send and the last receive: a first launch loads its
+-- kernel, for which a GPU waits for all that runs, and if all ranks have sent and none has
+-- received, those sends do not end.
 local function around(ring, tensors, sums, f)
   local n, r = ring.group.size, ring.group.rank
   for step = 0, n - 1 do
@@ -59,6 +60,7 @@ local function around(ring, tensors, sums, f)
     if step < n - 1 then table.move(tensors, 1, #tensors, #on + 1, on) end
     if n > 1 then
       local came = {}
+      for k, x in ipairs(on) do on[k] = x:contiguous() end
       for _, x in ipairs(on) do ring:pass(x) end
       for k, x in ipairs(on) do came[k] = ring:take(x.device) end
       ring.wires:finish()
