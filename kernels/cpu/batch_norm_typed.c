@@ -36,6 +36,7 @@ static void group_forward(void *context, int64_t begin, int64_t end) {
     double exact, m2;
     row_moments(x, n, &exact, &m2);
     T mean = (T)exact, rstd = (T)(1 / sqrt(m2 / (double)n + j->eps));
+    T left = (T)(exact - (double)mean); /* what rounding left out of the mean */
     ((T *)j->mean)[g] = mean;
     ((T *)j->rstd)[g] = rstd;
     if (n == 0) /* of many channels, perhaps */
@@ -43,12 +44,13 @@ static void group_forward(void *context, int64_t begin, int64_t end) {
     if (j->size == 1) {
 #pragma omp simd
       for (int64_t i = 0; i < n; i++)
-        y[i] = (x[i] - mean) * rstd * (w ? w[first + i] : 1) +
+        y[i] = (x[i] - mean - left) * rstd * (w ? w[first + i] : 1) +
                (b ? b[first + i] : 0);
       continue;
     }
     for (int64_t c = 0; c < channels; c++, x += j->size, y += j->size) {
-      T by = w ? rstd * w[first + c] : rstd, to = b ? b[first + c] : 0;
+      T by = w ? rstd * w[first + c] : rstd;
+      T to = (b ? b[first + c] : 0) - left * by;
 #pragma omp simd
       for (int64_t i = 0; i < j->size; i++)
         y[i] = (x[i] - mean) * by + to;
@@ -242,9 +244,11 @@ static void forward_factors(const planes_job *j, const double *mean,
                             const double *rstd, const double *w,
                             const double *b) {
   for (int64_t c = 0; c < j->channels; c++) {
+    double by = rstd[c] * (w ? w[c] : 1),
+           rounding = (double)(T)mean[c] - mean[c];
     put_factor(j, j->m, c, mean[c]);
-    put_factor(j, j->a, c, rstd[c] * (w ? w[c] : 1));
-    put_factor(j, j->b, c, b ? b[c] : 0);
+    put_factor(j, j->a, c, by);
+    put_factor(j, j->b, c, (b ? b[c] : 0) + rounding * by);
     put_factor(j, j->c, c, 0);
   }
 }

@@ -5,21 +5,23 @@
 #define TOGETHER 16  /* rows whose figures are computed in lanes */
 #define SPELL    128 /* rows summed in T before they go into doubles */
 
-FL_FORCE void norm_row(const norm_job *j, const T *x, T *y, T mean, T rstd) {
+/* `shift`: what rounding left out of the mean, times rstd. */
+FL_FORCE void norm_row(const norm_job *j, const T *x, T *y, T mean, T rstd,
+                       T shift) {
   const T *w = j->weight, *b = j->bias;
   int64_t n = j->n;
   if (w && b) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-      y[i] = (x[i] - mean) * rstd * w[i] + b[i];
+      y[i] = ((x[i] - mean) * rstd - shift) * w[i] + b[i];
   } else if (w) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-      y[i] = (x[i] - mean) * rstd * w[i];
+      y[i] = ((x[i] - mean) * rstd - shift) * w[i];
   } else {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-      y[i] = (x[i] - mean) * rstd;
+      y[i] = (x[i] - mean) * rstd - shift;
     for (int64_t i = 0; b && i < n; i++)
       y[i] += b[i];
   }
@@ -34,7 +36,7 @@ static void norm_rows(void *context, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; r += most) {
     int64_t rows = end - r < most ? end - r : most;
     T mean[TOGETHER];
-    double rstd[TOGETHER];
+    double rstd[TOGETHER], left[TOGETHER]; /* left out of the mean */
     for (int64_t k = 0; k < rows; k++) {
       const T *row = x + (r + k) * n;
       double exact = 0;
@@ -43,6 +45,7 @@ static void norm_rows(void *context, int64_t begin, int64_t end) {
       else
         rstd[k] = row_squares(row, n, 0);
       mean[k] = (T)exact;
+      left[k] = exact - (double)mean[k];
     }
 #pragma omp simd
     for (int64_t k = 0; k < rows; k++)
@@ -51,7 +54,8 @@ static void norm_rows(void *context, int64_t begin, int64_t end) {
       if (j->centre)
         ((T *)j->mean)[r + k] = mean[k];
       ((T *)j->rstd)[r + k] = (T)rstd[k];
-      norm_row(j, x + (r + k) * n, y + (r + k) * n, mean[k], (T)rstd[k]);
+      norm_row(j, x + (r + k) * n, y + (r + k) * n, mean[k], (T)rstd[k],
+               (T)(left[k] * rstd[k]));
     }
   }
 }
