@@ -631,7 +631,8 @@ fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad) {
     return fli_fail(FL_ESHAPE, "a gradient has its tensor's shape %s, not %s",
                     fli_shape_text(t->meta.ndim, t->meta.shape),
                     fli_shape_text(grad->meta.ndim, grad->meta.shape));
-  if (grad && fl_dtype_kind(grad->meta.dtype) != fl_dtype_kind(t->meta.dtype))
+  if (grad && grad->meta.dtype != t->meta.dtype &&
+      !(grad->meta.dtype == FL_F32 && fl_dtype_is_low(t->meta.dtype)))
     return fli_fail(FL_EDTYPE, "a gradient of a %s tensor cannot be %s",
                     fl_dtype_name(t->meta.dtype),
                     fl_dtype_name(grad->meta.dtype));
