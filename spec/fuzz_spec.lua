@@ -42,10 +42,10 @@ end
 
 describe("numbers where tensors belong", function()
   it("are refused by rows made of others, by name", function()
-    refused("nan_to_num: x must be a tensor, got a number: x:num", "nan_to_num", 3)
-    refused("isclose: a must be a tensor, got a number", "isclose", 3, 2.5)
-    refused("cov: x must be a tensor, got a number", "cov", 3)
-    refused("kron: reshape: x must be a tensor, got a number", "kron", core.zeros(2), 3)
+    refused("nan_to_num takes a tensor as x, got a number: x:num", "nan_to_num", 3)
+    refused("isclose takes a tensor as a, got a number", "isclose", 3, 2.5)
+    refused("cov takes a tensor as x, got a number", "cov", 3)
+    refused("kron: reshape takes a tensor as x, got a number", "kron", core.zeros(2), 3)
   end)
 end)
 

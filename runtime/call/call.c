@@ -80,8 +80,8 @@ static fl_status check_inputs(work *w) {
       w->metas[k] = &o->tensor->meta;
     } else if (o->dtype == FL_NODTYPE) {
       if (!op->in_optional[p])
-        return fli_fail(FL_EARG, "%s: input %d is missing: %s", op->info.name,
-                        k + 1, op->info.signature);
+        return fli_fail(FL_EARG, "%s misses input %d: %s", op->info.name, k + 1,
+                        op->info.signature);
       w->metas[k] = NULL;
       continue;
     } else if ((unsigned)o->dtype >= FLI_DTYPES)

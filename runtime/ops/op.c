@@ -772,7 +772,7 @@ fl_status fli_no_tensor(const fl_op *op) {
   const fl_op_info *info = &op->info;
   for (int k = 0; k < info->n_params; k++)
     if (info->params[k].kind == FL_P_TENSOR)
-      return fli_fail(FL_EARG, "%s: %s must be a tensor, got a number: %s",
+      return fli_fail(FL_EARG, "%s takes a tensor as %s, got a number: %s",
                       info->name, info->params[k].name, info->signature);
   return FL_EARG;
 }

@@ -3,20 +3,14 @@
 
 #include <string.h>
 
-/* An error of a step begins with the row that was called, in place of the
- * step's, which the caller may never have heard of. A message that quotes the
- * step's signature keeps both names. */
-static fl_status name_row(fl_runtime *rt, const char *row, fl_status s) {
-  const char *text = fl_error(), *colon = strchr(text, ':');
-  char step[48];
-  size_t n = colon ? (size_t)(colon - text) : 0;
-  if (n > 0 && n < sizeof step && colon[1] == ' ' && s <= FL_EUNSUPPORTED &&
-      !strstr(colon, " -> ")) {
-    memcpy(step, text, n);
-    step[n] = 0;
-    if (strcmp(step, row) != 0 && fl_op_row(rt, step) >= 0)
-      return fli_fail(s, "%s%s", row, colon);
-  }
+/* An error begins with the row that was called, in place of the step that
+ * failed, of which the caller may never have heard. */
+static fl_status name_row(const char *row, const fl_op *step, fl_status s) {
+  const char *text = fl_error();
+  size_t n = step ? strlen(step->info.name) : 0;
+  if (n && s <= FL_EUNSUPPORTED && strncmp(text, step->info.name, n) == 0 &&
+      text[n] == ':')
+    return fli_fail(s, "%s%s", row, text + n);
   return fli_told(row, s);
 }
 
@@ -41,5 +35,5 @@ fl_status fli_compose_call(fl_runtime *rt, const fl_call *c,
   for (int k = 0; k < n_out && s == FL_OK; k++)
     c->out[k] = fl_tensor_retain(g.out[k].tensor);
   fli_env_close(&g.e);
-  return s == FL_OK ? s : name_row(rt, c->op->info.name, s);
+  return s == FL_OK ? s : name_row(c->op->info.name, g.e.failed, s);
 }

@@ -10,6 +10,7 @@ void fli_env_open(fli_env *e, fl_runtime *rt, int base, fl_site site) {
   e->rt = rt;
   e->graph = NULL;
   e->status = FL_OK;
+  e->failed = NULL;
   e->base = base;
   e->site = site;
   e->device = 0;
@@ -79,7 +80,10 @@ static fl_status env_call(fli_env *e, const fl_op *op, const fl_attrs *attrs,
                .device = d,
                .generator = e->generator,
                .out = out};
-  return fl_call_run(e->rt, &c);
+  fl_status s = fl_call_run(e->rt, &c);
+  if (s)
+    e->failed = op;
+  return s;
 }
 
 void fli_run_op(fli_env *e, const fl_op *op, const fl_attrs *attrs, int n,

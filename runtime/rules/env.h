@@ -29,6 +29,7 @@ struct fli_env {
   fl_runtime *rt;
   fli_graph *graph; /* NULL: rows run on tensors; else they become nodes */
   fl_status status;
+  const fl_op *failed; /* the row that gave the status */
   int base;
   fl_site site;
   fl_device device;        /* of operators on numbers alone */
