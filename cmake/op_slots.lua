@@ -8,6 +8,8 @@
 --   FL_OUT_<name>_<result>      in fl_launch.out, fli_grad.y, dy, ...
 --   FL_INS_<row>                how many inputs a row has, without the elements of a list
 --   FL_ATTRS_<name>             a number for the list of attributes: equal lists, equal numbers
+--   FL_PARAMS_<row>             what the attributes of an elementwise row are: FL_PARAMS_NONE,
+--                               FL_PARAMS_NUMBERS or FL_PARAMS_CHOICE, of an enum
 --
 -- <name> is a row, a shape or gradient rule, or a family that FL_ALIKE marks. The rows of one name
 -- are that row, all that have it as their rule, and all that the mark stands under. A position has
@@ -59,6 +61,8 @@ local function read_signature(row, signature, int_is_input)
     else
       add(row, "ATTR", name)
       row.attributes[#row.attributes + 1] = name .. ":" .. kind
+      local sort = kind == "enum" and "CHOICE" or "NUMBERS"
+      row.params = row.params and row.params ~= sort and "MIXED" or sort
       if kind == "number" then numbers[#numbers + 1] = name end
     end
   end
@@ -89,6 +93,7 @@ local function read_rows()
     local row = new_row(name, rules)
     read_signature(row, signature, elementwise[macro])
     rows[#rows + 1] = row
+    row.elementwise = elementwise[macro]
     local inputs = row.IN.at
     if inputs.seed and inputs.offset ~= inputs.seed + 1 then
       error(("%s: offset does not follow seed, as FL_IN_OFFSET has it"):format(name))
@@ -207,6 +212,14 @@ end
 local rows = read_rows()
 number_lists(rows)
 for _, row in ipairs(rows) do define("FL_INS_" .. row.name, row.inputs) end
+for k, sort in ipairs {"NONE", "NUMBERS", "CHOICE"} do
+  define("FL_PARAMS_" .. sort, k - 1)
+  for _, row in ipairs(rows) do
+    if row.elementwise and (row.params or "NONE") == sort then
+      define("FL_PARAMS_" .. row.name, k - 1)
+    end
+  end
+end
 local groups = group(rows, "shape", "grad")
 for _, name in ipairs(sorted(groups)) do write_positions(name, groups[name]) end
 groups = group(rows, "grad") -- shape rules pass no attributes on

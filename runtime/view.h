@@ -4,6 +4,7 @@
 #define FL_VIEW_H
 
 #include "backend.h"
+#include "op_slots.h"
 
 #include <string.h>
 
@@ -132,33 +133,6 @@ static inline const fl_launch *fl_by_memory(const fl_launch *l, int dim,
   return &o->l;
 }
 
-/* A launch of attention_varlen, or of its gradient, as one of attention: input
- * `mask`, where attention has a mask, are two of lengths, and heads come after
- * rows in the views of three dims. */
-typedef struct fl_heads_first {
-  fl_launch l;
-  fl_view in[9], out[3];
-} fl_heads_first;
-static inline void fl_swap_heads(fl_view *to, const fl_view *v) {
-  static const int order[3] = {1, 0, 2};
-  fl_view_copy(to, v);
-  if (v->ndim == 3)
-    fl_reorder_dims(to, 3, order);
-}
-static inline const fl_launch *fl_as_attention(const fl_launch *l, int mask,
-                                               fl_heads_first *to) {
-  to->l = *l;
-  to->l.n_in = l->n_in - 1;
-  for (int i = 0; i < to->l.n_in; i++)
-    fl_swap_heads(&to->in[i], &l->in[i > mask ? i + 1 : i]);
-  to->in[mask].data = NULL;
-  for (int i = 0; i < l->n_out; i++)
-    fl_swap_heads(&to->out[i], &l->out[i]);
-  to->l.in = to->in;
-  to->l.out = to->out;
-  return &to->l;
-}
-
 /* Whether v is (N, C, H, W) with channels innermost, then W, H and N, without
  * gaps; false where that is the contiguous order as well. */
 static inline bool fl_channels_last(const fl_view *v) {
@@ -231,15 +205,13 @@ static inline void fl_as_matrix(const fl_view *v, bool column, fl_view *to) {
   to->stride[!column] = v->stride[0];
 }
 
-/* The attributes p[0] to p[3] of a formula (FL_UNARY, FL_BINARY, FL_TERNARY),
- * by its signature; p is left alone if there are none. */
-static inline void fl_formula_params(const fl_launch *l, const char *sig,
+/* The attributes p[0] to p[3] of a formula (FL_UNARY, FL_BINARY, FL_TERNARY)
+ * whose row has `params`, FL_PARAMS_*; p is left alone if there are none. */
+static inline void fl_formula_params(const fl_launch *l, int params,
                                      double *p) {
-  if (!sig || !strchr(sig, '='))
-    return;
-  bool choice = strstr(sig, ":enum(") != NULL;
-  for (int k = 0; k < 4; k++)
-    p[k] = choice ? (double)l->attrs->v[k].i : l->attrs->v[k].f;
+  for (int k = 0; params && k < 4; k++)
+    p[k] = params == FL_PARAMS_CHOICE ? (double)l->attrs->v[k].i
+                                      : l->attrs->v[k].f;
 }
 
 #endif

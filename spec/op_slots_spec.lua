@@ -11,10 +11,13 @@ local function read_slots(text)
   return values, refused
 end
 
+-- Families of rows with formulas, whose attributes a kernel reads as numbers (1) or a choice (2).
+local formulas = {unary = true, test = true, binary = true, compare = true, ternary = true}
+
 -- What the runtime says: every position of a row's parameters and results by the name it should
 -- have.
 local function expected(info)
-  local slots, inputs, attributes, wholes = {}, 0, 0, {}
+  local slots, inputs, attributes, wholes, params = {}, 0, 0, {}, 0
   for _, p in ipairs(info.params) do
     if p.kind == "tensor" or p.kind == "rng" then
       slots[("FL_IN_%s_%s"):format(info.name, p.name)] = inputs
@@ -22,10 +25,12 @@ local function expected(info)
     else
       slots[("FL_ATTR_%s_%s"):format(info.name, p.name)] = attributes
       attributes = attributes + 1
+      params = p.choices and 2 or 1
       if info.signature:find(("%%f[%%w_]%s:number"):format(p.name)) then wholes[#wholes + 1] = p end
     end
   end
   slots["FL_INS_" .. info.name] = inputs
+  if formulas[info.family] then slots["FL_PARAMS_" .. info.name] = params end
   for k, p in ipairs(wholes) do
     slots[("FL_WHOLE_%s_%s"):format(info.name, p.name)] = attributes + k - 1
   end

@@ -144,11 +144,38 @@ static fl_status att_open_sequences(att *a, const fl_launch *l, int of_q) {
                       a->nk, true, &a->k_ends);
 }
 
+/* A launch of attention_varlen, or of its gradient, as one of attention: input
+ * `mask`, where attention has a mask, are two of lengths, and heads come after
+ * rows in the views of three dims. */
+typedef struct heads_first {
+  fl_launch l;
+  fl_view in[9], out[3];
+} heads_first;
+static void swap_heads(fl_view *to, const fl_view *v) {
+  static const int order[3] = {1, 0, 2};
+  fl_view_copy(to, v);
+  if (v->ndim == 3)
+    fl_reorder_dims(to, 3, order);
+}
+static const fl_launch *as_attention(const fl_launch *l, int mask,
+                                     heads_first *to) {
+  to->l = *l;
+  to->l.n_in = l->n_in - 1;
+  for (int i = 0; i < to->l.n_in; i++)
+    swap_heads(&to->in[i], &l->in[i > mask ? i + 1 : i]);
+  to->in[mask].data = NULL;
+  for (int i = 0; i < l->n_out; i++)
+    swap_heads(&to->out[i], &l->out[i]);
+  to->l.in = to->in;
+  to->l.out = to->out;
+  return &to->l;
+}
+
 /* q, k, v, sums, sums, seed, offset -> y, lse */
 FL_KERNEL(attention_varlen) {
-  fl_heads_first h;
+  heads_first h;
   att a;
-  const fl_launch *to = fl_as_attention(l, FL_IN_attention_mask, &h);
+  const fl_launch *to = as_attention(l, FL_IN_attention_mask, &h);
   att_open(&a, to, FL_IN_attention_q, FL_IN_attention_mask,
            FL_IN_attention_seed);
   fl_status s = att_open_sequences(&a, l, FL_IN_attention_varlen_cu_seqlens_q);
@@ -157,9 +184,9 @@ FL_KERNEL(attention_varlen) {
 
 /* dy, q, k, v, sums, sums, y, lse, seed, offset -> dq, dk, dv */
 FL_KERNEL(attention_varlen_backward) {
-  fl_heads_first h;
+  heads_first h;
   att a;
-  const fl_launch *to = fl_as_attention(l, FL_IN_attention_backward_mask, &h);
+  const fl_launch *to = as_attention(l, FL_IN_attention_backward_mask, &h);
   att_open(&a, to, FL_IN_attention_backward_q, FL_IN_attention_backward_mask,
            FL_IN_attention_backward_seed);
   fl_status s =

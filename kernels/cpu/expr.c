@@ -68,7 +68,8 @@ WHERE_LOOP(fl_word8)
     _Pragma("omp simd") for (int64_t i = 0; i < n; i++) r[i] =                 \
         fl_from_##type(fl_to_##type(x[i * k]));                                \
   }                                                                            \
-  static const fl_map round_map_##type = {"", false, {round_##type}};
+  static const fl_map round_map_##type = {                                     \
+      FL_PARAMS_NONE, false, {round_##type}};
 ROUND_LOOP(f16)
 ROUND_LOOP(bf16)
 

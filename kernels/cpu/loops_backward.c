@@ -57,7 +57,7 @@ static void spread(fl_map_loop loop, size_t size, int n_in, int64_t n,
     __VA_ARGS__(void) x, (void)y;                                              \
     r[i] = (T)(g[i] * (value));                                                \
   }
-#define LOOP(name, sig, suffix, T_, saves, saved, value)                       \
+#define LOOP(name, suffix, T_, saves, saved, value)                            \
   static void name##_##suffix(int64_t n, void *out, const void *const *in,     \
                               const int *step, const double *p, int bits) {    \
     typedef T_ T;                                                              \
@@ -70,7 +70,7 @@ static void spread(fl_map_loop loop, size_t size, int n_in, int64_t n,
       return;                                                                  \
     }                                                                          \
     FL_WHOLE_VECTORS(name##_##suffix, T, 1 + saves, value saved)               \
-    if (FL_CHOOSES(sig) && p[0] == 0) {                                        \
+    if (FL_CHOOSES(name) && p[0] == 0) {                                       \
       enum { near = false };                                                   \
       const T p0 = 0;                                                          \
       (void)p0;                                                                \
@@ -105,18 +105,18 @@ static void spread(fl_map_loop loop, size_t size, int n_in, int64_t n,
   }
 
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  LOOP(name, sig, f32, float, SAVES_##saves, SAVED_##saves(f), df)             \
-  LOOP(name, sig, f64, double, SAVES_##saves, SAVED_##saves(f), df)            \
+  LOOP(name, f32, float, SAVES_##saves, SAVED_##saves(f), df)                  \
+  LOOP(name, f64, double, SAVES_##saves, SAVED_##saves(f), df)                 \
   LOOP2(name, f32, float, SAVES_##saves, SAVED_##saves(f), ddf)                \
   LOOP2(name, f64, double, SAVES_##saves, SAVED_##saves(f), ddf)               \
   const fl_map FL_MAP(name##_backward) = {                                     \
-      sig, false, {name##_f32, name##_f64, NULL}};                             \
+      FL_PARAMS_##name, false, {name##_f32, name##_f64, NULL}};                \
   FL_KERNEL(name##_backward);                                                  \
   FL_KERNEL(name##_backward) {                                                 \
     return FL_CPU(map)(l, &FL_MAP(name##_backward));                           \
   }                                                                            \
   const fl_map FL_MAP(name##_backward2) = {                                    \
-      sig, false, {name##_2nd_f32, name##_2nd_f64, NULL}};                     \
+      FL_PARAMS_##name, false, {name##_2nd_f32, name##_2nd_f64, NULL}};        \
   FL_KERNEL(name##_backward2);                                                 \
   FL_KERNEL(name##_backward2) {                                                \
     return FL_CPU(map)(l, &FL_MAP(name##_backward2));                          \

@@ -40,7 +40,8 @@
   { name##_f32, name##_f64, name##_i64 }
 
 #define FL_BINARY(name, T, sig, cast, saves, f)                                \
-  LOOPS_##T(name, f) const fl_map FL_MAP(name) = {"", false, TABLE_##T(name)}; \
+  LOOPS_##T(name, f)                                                           \
+      const fl_map FL_MAP(name) = {FL_PARAMS_NONE, false, TABLE_##T(name)};    \
   FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
     return FL_CPU(map)(l, &FL_MAP(name));                                      \
@@ -51,7 +52,7 @@
   LOOP(name, f32, float, uint8_t, f)                                           \
   LOOP(name, f64, double, uint8_t, f)                                          \
   LOOP(name, i64, int64_t, uint8_t, f)                                         \
-  const fl_map FL_MAP(name) = {"", true, TABLE_N(name)};                       \
+  const fl_map FL_MAP(name) = {FL_PARAMS_NONE, true, TABLE_N(name)};           \
   FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
     return FL_CPU(map)(l, &FL_MAP(name));                                      \
@@ -82,7 +83,7 @@
 
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
   LOOPS3_##T(name, f)                                                          \
-      const fl_map FL_MAP(name) = {sig, false, TABLE_##T(name)};               \
+      const fl_map FL_MAP(name) = {FL_PARAMS_##name, false, TABLE_##T(name)};  \
   FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
     return FL_CPU(map)(l, &FL_MAP(name));                                      \

@@ -17,7 +17,7 @@
 #define WHOLE_VECTORS(self, T, R, f)                                           \
   if (sizeof(T) == sizeof(R))                                                  \
   FL_WHOLE_VECTORS(self, T, 1, f)
-#define LOOP(name, sig, suffix, T_, R, f)                                      \
+#define LOOP(name, suffix, T_, R, f)                                           \
   static void name##_##suffix(int64_t n, void *out, const void *const *in,     \
                               const int *step, const double *p, int bits) {    \
     typedef T_ T;                                                              \
@@ -25,7 +25,7 @@
     R *r = out;                                                                \
     (void)step, (void)bits, (void)p1;                                          \
     WHOLE_VECTORS(name##_##suffix, T, R, f)                                    \
-    if (FL_CHOOSES(sig) && p[0] == 0) {                                        \
+    if (FL_CHOOSES(name) && p[0] == 0) {                                       \
       const T p0 = 0;                                                          \
       (void)p0;                                                                \
       RUN(R, f)                                                                \
@@ -35,10 +35,10 @@
       RUN(R, f)                                                                \
     }                                                                          \
   }
-#define LOOPS_F(name, sig, f)                                                  \
-  LOOP(name, sig, f32, float, float, f) LOOP(name, sig, f64, double, double, f)
-#define LOOPS_I(name, sig, f) LOOP(name, sig, i64, int64_t, int64_t, f)
-#define LOOPS_N(name, sig, f) LOOPS_F(name, sig, f) LOOPS_I(name, sig, f)
+#define LOOPS_F(name, f)                                                       \
+  LOOP(name, f32, float, float, f) LOOP(name, f64, double, double, f)
+#define LOOPS_I(name, f) LOOP(name, i64, int64_t, int64_t, f)
+#define LOOPS_N(name, f) LOOPS_F(name, f) LOOPS_I(name, f)
 #define TABLE_F(name)                                                          \
   { name##_f32, name##_f64, NULL }
 #define TABLE_I(name)                                                          \
@@ -47,8 +47,8 @@
   { name##_f32, name##_f64, name##_i64 }
 
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  LOOPS_##T(name, sig, f)                                                      \
-      const fl_map FL_MAP(name) = {sig, false, TABLE_##T(name)};               \
+  LOOPS_##T(name, f)                                                           \
+      const fl_map FL_MAP(name) = {FL_PARAMS_##name, false, TABLE_##T(name)};  \
   FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
     return FL_CPU(map)(l, &FL_MAP(name));                                      \
@@ -56,10 +56,10 @@
 #include "../../runtime/ops.def"
 
 #define FL_TEST(name, T, sig, f)                                               \
-  LOOP(name, sig, f32, float, uint8_t, f)                                      \
-  LOOP(name, sig, f64, double, uint8_t, f)                                     \
-  LOOP(name, sig, i64, int64_t, uint8_t, f)                                    \
-  const fl_map FL_MAP(name) = {sig, true, TABLE_N(name)};                      \
+  LOOP(name, f32, float, uint8_t, f)                                           \
+  LOOP(name, f64, double, uint8_t, f)                                          \
+  LOOP(name, i64, int64_t, uint8_t, f)                                         \
+  const fl_map FL_MAP(name) = {FL_PARAMS_##name, true, TABLE_N(name)};         \
   FL_KERNEL(name);                                                             \
   FL_KERNEL(name) {                                                            \
     return FL_CPU(map)(l, &FL_MAP(name));                                      \

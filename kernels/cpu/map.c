@@ -187,7 +187,7 @@ static void run_flat(const fl_launch *l, const fl_map *m, int64_t n) {
   const void *in[FL_MAP_IN];
   int step[FL_MAP_IN];
   double p[4];
-  fl_formula_params(l, m->sig, p);
+  fl_formula_params(l, m->params, p);
   for (int k = 0; k < l->n_in; k++) {
     in[k] = l->in[k].data;
     step[k] = l->in[k].data != (const void *)l->in[k].imm;
@@ -216,7 +216,7 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m) {
     j.n_in--; /* a saved operand that the row does not need */
   j.n = fl_view_numel(&l->out[0]);
   j.first = 0;
-  fl_formula_params(l, m->sig, j.p);
+  fl_formula_params(l, m->params, j.p);
   if (j.n == 0)
     return FL_OK;
   if (set_flat(&j, l)) {

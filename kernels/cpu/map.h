@@ -15,7 +15,7 @@ typedef void (*fl_map_loop)(int64_t n, void *y, const void *const *in,
                             const int *step, const double *p, int bits);
 
 typedef struct fl_map {
-  const char *sig;     /* of the row, to know its attributes */
+  int params;          /* FL_PARAMS_* of the row */
   bool test;           /* results are bool */
   fl_map_loop loop[3]; /* f32, f64, i64; NULL: not compiled for it */
 } fl_map;
@@ -37,7 +37,7 @@ fl_status FL_CPU(map)(const fl_launch *l, const fl_map *m);
 
 /* For loops: whether attribute 0 of a row chooses a formula. Then the first one
  * has a loop of its own, which need not compute both and select. */
-#define FL_CHOOSES(sig) (__builtin_strstr(sig, ":enum(") != NULL)
+#define FL_CHOOSES(name) (FL_PARAMS_##name == FL_PARAMS_CHOICE)
 /* Loops with functions run over a multiple of these elements, since a compiler
  * that takes functions from a vector libm takes libm's behind the last vector,
  * which may differ in the last bit. So an element has the same bits wherever it

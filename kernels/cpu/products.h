@@ -39,6 +39,7 @@ PRODUCT_LOOPS(mul_add, a *b + c)
 PRODUCT_LOOPS(mul_sub, a *b - c)
 PRODUCT_LOOPS(sub_mul, c - a * b)
 
-const fl_map PRODUCTS[3] = {{"", false, {mul_add_f32, mul_add_f64, NULL}},
-                            {"", false, {mul_sub_f32, mul_sub_f64, NULL}},
-                            {"", false, {sub_mul_f32, sub_mul_f64, NULL}}};
+const fl_map PRODUCTS[3] = {
+    {FL_PARAMS_NONE, false, {mul_add_f32, mul_add_f64, NULL}},
+    {FL_PARAMS_NONE, false, {mul_sub_f32, mul_sub_f64, NULL}},
+    {FL_PARAMS_NONE, false, {sub_mul_f32, sub_mul_f64, NULL}}};

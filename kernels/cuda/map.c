@@ -38,14 +38,6 @@ static map_number number_of(const fl_view *v) {
   return (map_number){flc_number(v), flc_number_int(v)};
 }
 
-static void set_params(double *p, const fl_launch *l, const flc_row *r) {
-  if (!r->sig || !strchr(r->sig, '=')) /* no attributes */
-    return;
-  bool choice = strstr(r->sig, ":enum(") != NULL;
-  for (int k = 0; k < 4; k++)
-    p[k] = choice ? (double)l->attrs->v[k].i : l->attrs->v[k].f;
-}
-
 static unsigned blocks_for(const fl_launch *l, int64_t threads) {
   int64_t blocks = fl_ceil_div(threads, THREADS);
   int64_t most = (int64_t)flc_chip_of(l)->processors * 65536;
@@ -160,7 +152,7 @@ static fl_status run_any(const fl_launch *l, const flc_row *r, const fl_view *y,
   map_any a;
   set_any(&a, y, in, n_in);
   a.bits = bits;
-  set_params(a.p, l, r);
+  fl_formula_params(l, r->params, a.p);
   flc_spec spec = FLC_SPEC("map", "any", d, y->dtype, n_in);
   spec.text = r->text;
   return run_pieces(l, &spec, &a, fl_dtype_size(y->dtype), fl_dtype_size(d));
@@ -230,7 +222,7 @@ static bool run_flat(const fl_launch *l, const flc_row *r, const fl_view *y,
   if (n_in > 1 && !flc_is_number(&in[1]) && in[1].dtype != d)
     spec.t[spec.n++] = in[1].dtype; /* of two dtypes */
   spec.text = r->text;
-  set_params(a.p, l, r);
+  fl_formula_params(l, r->params, a.p);
   /* a vector for each thread, or several where the chip is full with them */
   int64_t vectors = fl_ceil_div(a.n, (int64_t)v),
           full = (int64_t)flc_chip_of(l)->processors * 2048;

@@ -31,23 +31,25 @@ enum {
 
 const flc_row flc_rows[] = {
 #define FL_UNARY(name, T, sig, cast, saves, f, df, ddf)                        \
-  {LINE("const T x = v[0]; " RETURN(f)), sig, 1, FLC_ROW_##T, 0, 0},           \
-  {LINE(SAVED_##saves(1, f) "return (T)(v[0] * (" #df "));"), sig,             \
-   1 + READS_##saves, FLC_ROW_F, 0, 0},                                        \
-  {LINE(SAVED_##saves(2, f) "return (T)(v[0] * v[1] * (" #ddf "));"), sig,     \
-   2 + READS_##saves, FLC_ROW_F, 0, 0},
+  {LINE("const T x = v[0]; " RETURN(f)), FL_PARAMS_##name, 1, FLC_ROW_##T, 0,  \
+   0},                                                                         \
+  {LINE(SAVED_##saves(1, f) "return (T)(v[0] * (" #df "));"),                  \
+   FL_PARAMS_##name, 1 + READS_##saves, FLC_ROW_F, 0, 0},                      \
+  {LINE(SAVED_##saves(2, f) "return (T)(v[0] * v[1] * (" #ddf "));"),          \
+   FL_PARAMS_##name, 2 + READS_##saves, FLC_ROW_F, 0, 0},
 #define FL_TEST(name, T, sig, f)                                               \
-  {LINE("const T x = v[0]; " RETURN(f)), NULL, 1, FLC_ROW_N, 1, 0},
+  {LINE("const T x = v[0]; " RETURN(f)), FL_PARAMS_NONE, 1, FLC_ROW_N, 1, 0},
 #define FL_BINARY(name, T, sig, cast, saves, f)                                \
-  {LINE("const T a = v[0], b = v[1]; " RETURN(f)), NULL, 2, FLC_ROW_##T, 0,   \
-   MIXES_##cast},
+  {LINE("const T a = v[0], b = v[1]; " RETURN(f)), FL_PARAMS_NONE, 2,          \
+   FLC_ROW_##T, 0, MIXES_##cast},
 #define FL_COMPARE(name, sig, f)                                               \
-  {LINE("const T a = v[0], b = v[1]; " RETURN(f)), NULL, 2, FLC_ROW_N, 1, 0},
+  {LINE("const T a = v[0], b = v[1]; " RETURN(f)), FL_PARAMS_NONE, 2,          \
+   FLC_ROW_N, 1, 0},
 #define FL_TERNARY(name, T, sig, cast, saves, f)                               \
-  {LINE("const T a = v[0], b = v[1], c = v[2]; " RETURN(f)), sig, 3,           \
-   FLC_ROW_##T, 0, 0},
+  {LINE("const T a = v[0], b = v[1], c = v[2]; " RETURN(f)), FL_PARAMS_##name, \
+   3, FLC_ROW_##T, 0, 0},
 #include "../../runtime/ops.def"
-    {NULL, NULL, 0, FLC_ROW_F, 0, 0}};
+    {NULL, FL_PARAMS_NONE, 0, FLC_ROW_F, 0, 0}};
 
 #define KERNEL(name)                                                           \
   FLC_KERNEL(name) {                                                           \

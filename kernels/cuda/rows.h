@@ -10,7 +10,7 @@ typedef enum flc_row_type { FLC_ROW_F, FLC_ROW_N, FLC_ROW_I } flc_row_type;
 
 typedef struct flc_row {
   const char *text; /* "#define ROW ...", NULL ends the table */
-  const char *sig;  /* of the row, to know its attributes; NULL: none */
+  int params;       /* FL_PARAMS_* of the row */
   int inputs;       /* how many it reads */
   flc_row_type type;
   bool test;  /* results are bool */
