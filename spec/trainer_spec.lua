@@ -217,4 +217,62 @@ describe("train.Trainer", function()
     launch.remove(dir)
     assert.equal(0, status, out)
   end)
+
+  it("divides what it trains by dist.ZeRO, and resumes that", function()
+    local status, out, _, dir = launch.run("-n 2 --tee all", [[
+      local nn, optim, data, metrics = flare.nn, flare.optim, flare.data, flare.metrics
+      local x, y = data.digits(52, {seed = 1})
+      x = x:to "f64"
+      local function make(stage, o)
+        flare.manual_seed(7)
+        local model = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.Tanh(), nn.Linear(12, 10))
+        model:to "f64"
+        local function adam(p) return optim.AdamW(p, {lr = 1e-2}) end
+        local optimizer = stage and dist.ZeRO(model, adam, {stage = stage}) or adam(model)
+        local t = {model = model, optimizer = optimizer, epochs = 2, loss = flare.cross_entropy,
+          progress = false, accumulate = 2, clip = 0.5,
+          schedule = optim.CosineLR(optimizer, {total = 6}),
+          train = data.Loader(data.Tensors(x, y), {batch = 10, shuffle = true,
+                                                   shard = dist.world}),
+          validate = data.Loader(data.Tensors(x:narrow(1, 1, 21), y:narrow(1, 1, 21)),
+                                 {batch = 10, shard = dist.world, repeats = false}),
+          metrics = {accuracy = metrics.Accuracy()}}
+        for key, value in pairs(o or {}) do t[key] = value end
+        return flare.train.Trainer(t)
+      end
+      local function state(t) return (t.zero or t.options.model):state_dict() end
+      local function far(a, b)
+        local most = 0
+        for name, value in pairs(a) do
+          most = math.max(most, (value - b[name]):abs():max():item())
+        end
+        return most
+      end
+      local plain = make()
+      local h = plain:fit()
+      local function stop(t, figures) if figures.step == 3 then t:stop() end end
+      for stage = 1, 3 do
+        local whole = make(stage)
+        local g = whole:fit()
+        assert(far(state(plain), state(whole)) < 1e-9)
+        assert(h[2].accuracy == g[2].accuracy and math.abs(h[2].val_loss - g[2].val_loss) < 1e-9)
+        local folder = "run-" .. stage
+        make(stage, {folder = folder, save_every = 1, callbacks = {{step = stop}}}):fit()
+        local again = make(stage, {folder = folder})
+        local r = again:fit()
+        assert(far(state(again), state(whole)) == 0, "differs after the stop")
+        assert(r[2].loss == g[2].loss and r[2].val_loss == g[2].val_loss)
+        assert(again:load_best().val_loss == math.min(g[1].val_loss, g[2].val_loss))
+        local list = flare.core.file.list(folder) -- two files, a folder for each, the best
+        assert(#list == 5, table.concat(list, " "))
+        dist.barrier()
+      end
+      local ok, problem = pcall(function() make(nil, {folder = "run-1"}):fit() end)
+      assert(not ok and problem:find("saved with dist.ZeRO", 1, true), problem)
+      ok, problem = pcall(make, nil, {optimizer = make(2).zero})
+      assert(not ok and problem:find("dist.ZeRO is of another model", 1, true), problem)
+    ]], 120)
+    launch.remove(dir)
+    assert.equal(0, status, out)
+  end)
 end)

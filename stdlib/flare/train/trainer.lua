@@ -1,13 +1,14 @@
---- The training loop: `fit` is the outline, `update` a step, `measure` a validation, `save` and
--- `restore` the checkpoints. Take what you need into a loop of your own.
+--- The training loop: `fit` is the outline, `update` a step, `measure` a validation; files.lua has
+-- the checkpoints. Take what you need into a loop of your own.
 local class = require "flare.class"
 local core = require "flare.core"
+local files = require "flare.train.files"
 local fail = require "flare.fail"
 local flare = require "flare"
 local nest = require "flare.nest"
 local options = require "flare.options"
 
-local dist, metrics, tree = flare.dist, flare.metrics, flare.io.tree
+local dist, metrics = flare.dist, flare.metrics
 
 local defaults = {accumulate = 1, schedule_by = "step", mode = "min", keep = 2, resume = true,
                   log_every = 50, progress = true, parallel = true}
@@ -35,9 +36,12 @@ end
 -- `log`: the path of a metrics file, or an object with write{step =, ...}, for each `log_every`-th
 -- step and each epoch; `progress`: whether to draw a bar; `curve`: "loss" draws it above the bar.
 -- `callbacks`: a list of tables with functions start, step, epoch and finish, which get the trainer
--- and the figures, before they are logged. In a job, `parallel` puts the model into DataParallel.
+-- and the figures, before they are logged.
+-- In a job, `parallel` puts the model into DataParallel, unless `optimizer` is a dist.ZeRO of it.
 local Trainer = class("Trainer")
 Trainer.__keeps = true
+
+local function is_a(object, name) return (getmetatable(object) or {}).__name == name end
 
 local function check(o)
   local where = "train.Trainer"
@@ -58,25 +62,31 @@ local function check(o)
   if o.save_every and not o.folder then fail("%s: save_every needs a folder", where) end
 end
 
-function Trainer:init(given)
-  local o = options.check("train.Trainer", given, defaults)
-  check(o)
-  self.options, self.optimizer = o, o.optimizer
-  self.device = o.device or o.model:parameters()[1].device
-  self.scaler = o.scaler or flare.optim.GradScaler{enabled = o.autocast == "f16"}
-  self.measured = metrics.Collection(o.metrics or {})
-  self.monitor = o.monitor or o.validate and "val_loss" or "loss"
-  if getmetatable(o.model).__name == "dist.DataParallel" then
-    self.parallel = o.model
-  elseif dist.size() > 1 and o.parallel then
-    self.parallel = dist.DataParallel(o.model)
+-- How ranks work together: self.model is what batches go through.
+local function share(self, o)
+  local zero = is_a(o.optimizer, "dist.ZeRO") and o.optimizer
+  if zero and zero.model ~= o.model then fail "train.Trainer: dist.ZeRO is of another model" end
+  self.zero, self.parallel = zero, is_a(o.model, "dist.DataParallel") and o.model
+  if dist.size() > 1 and o.parallel and not self.parallel then
+    if not zero then self.parallel = dist.DataParallel(o.model) end
     if o.train.ranks ~= dist.size() then
       fail("train.Trainer: the loader needs shard = dist.world: each rank reads its own rows")
     end
   end
-  self.model = self.parallel or o.model
+  self.model = zero or self.parallel or o.model
+end
+
+function Trainer:init(given)
+  local o = options.check("train.Trainer", given, defaults)
+  check(o)
+  self.options, self.optimizer = o, o.optimizer
+  self.device = o.device or (o.model:parameters()[1] or o.optimizer.groups[1].params[1]).device
+  self.scaler = o.scaler or flare.optim.GradScaler{enabled = o.autocast == "f16"}
+  self.measured = metrics.Collection(o.metrics or {})
+  self.monitor = o.monitor or o.validate and "val_loss" or "loss"
+  share(self, o)
   self.by_epoch = o.schedule and (o.schedule_by == "epoch"
-                                  or getmetatable(o.schedule).__name == "PlateauLR")
+                                  or is_a(o.schedule, "PlateauLR"))
   self.first = dist.rank() == 0 -- the rank that writes
   self.at, self.epoch, self.history, self.waited, self.loss = 0, 0, {}, 0, metrics.Mean()
   self.update = o.compile and flare.compile(Trainer.update,
@@ -124,7 +134,8 @@ function Trainer:update(batches)
     if k < #batches and self.parallel then self.parallel:no_sync(run) else run() end
   end
   scaler:unscale_(self.optimizer)
-  if clip then flare.optim.clip_grad_norm_(self.model:parameters(), clip) end
+  if clip and self.zero then self.zero:clip_grad_norm_(clip)
+  elseif clip then flare.optim.clip_grad_norm_(self.model:parameters(), clip) end
   scaler:step(self.optimizer)
   scaler:update()
   return losses
@@ -142,19 +153,21 @@ end
 -- @return a table of figures
 function Trainer:measure(loader)
   local _ <close>, loss = core.no_grad(), metrics.Mean()
-  if self.parallel then -- ranks have statistics of their own rows
-    for _, buffer in ipairs(self.model:buffers()) do dist.broadcast_(buffer) end
+  if dist.size() > 1 and self.model ~= self.options.model then -- statistics of a rank's own rows
+    for _, buffer in ipairs(self.options.model:buffers()) do dist.broadcast_(buffer) end
   end
   self.model:eval()
   self.measured:reset()
-  local next_batch = loader:epoch()
+  local next_batch, batch, rows = loader:epoch(), nil, nil
   for _ = 1, loader:batches() do
     local values = table.pack(next_batch())
-    if values[1] == nil then break end -- this rank has no row of the last batch
-    local batch, rows = batch_of(self, values)
-    local value, predicted, targets = forward(self, batch)
-    loss:update(value, rows)
-    if predicted ~= nil then self.measured:update(predicted, targets) end
+    local has = values[1] ~= nil -- else this rank has no row of the last batch
+    if has then batch, rows = batch_of(self, values)
+    elseif not self.zero or self.zero.stage < 3 then break
+    elseif not batch then fail "train.Trainer: validate has fewer rows than there are ranks" end
+    local value, predicted, targets = forward(self, batch) -- in stage 3 ranks compute together
+    if has then loss:update(value, rows) end
+    if has and predicted ~= nil then self.measured:update(predicted, targets) end
   end
   self.model:train()
   local figures = self.measured:compute()
@@ -162,44 +175,16 @@ function Trainer:measure(loader)
   return figures
 end
 
-local function parts_of(self)
-  local o = self.options
-  local parts = {trainer = self, model = o.model, optimizer = self.optimizer, train = o.train,
-                 validate = o.validate, schedule = o.schedule, scaler = self.scaler}
-  for name, part in pairs(o.parts or {}) do parts[name] = part end
-  return parts
-end
-
 --- Writes a checkpoint; all ranks call it. Each has its own random numbers and losses.
-function Trainer:save()
-  local seed, offset = core.default_generator():state()
-  local generators = dist.all_gather(core.tensor({{seed, offset}}, {dtype = "i64"})):totable()
-  local loss, none = self.loss:state_dict(), core.zeros({}, {dtype = "f64"})
-  local sums = core.stack({(loss.sum or none):cpu(), (loss.count or none):cpu()}, 1)
-  local own = {generators = generators, losses = dist.all_gather(sums:unsqueeze(1))}
-  if self.first then assert(self.checkpoints:save(self.at, parts_of(self), own)) end
-end
+function Trainer:save() return files.save(self) end
 
 --- Continues from the newest checkpoint of the folder, if there is one.
 -- @return whether there is
-function Trainer:restore()
-  if #assert(self.checkpoints:steps()) == 0 then return false end
-  local saved = assert(self.checkpoints:load())
-  self.checkpoints:restore(saved, parts_of(self))
-  local rank = math.min(dist.rank() + 1, #saved.losses)
-  core.default_generator():set_state(table.unpack(saved.generators[rank]))
-  self.loss:load_state_dict{sum = saved.losses[rank][1], count = saved.losses[rank][2]}
-  dist.barrier()
-  return true
-end
+function Trainer:restore() return files.restore(self) end
 
 --- Loads the best model of the folder into the model.
 -- @return its figures, or nil and a message
-function Trainer:load_best()
-  local saved, message = tree.load(self.options.folder .. "/best.flare")
-  if saved then self.options.model:load_state_dict(saved.model) end
-  return saved and saved.figures, message
-end
+function Trainer:load_best() return files.load_best(self) end
 
 local function call(self, event, figures)
   for _, callback in ipairs(self.options.callbacks or {}) do
@@ -235,10 +220,7 @@ local function end_epoch(self)
   local sign = o.mode == "max" and -1 or 1
   if value == value and (not self.best or sign * value < sign * self.best) then
     self.best, self.waited = value, 0
-    if o.folder and self.first then
-      local best = {model = o.model:state_dict(), figures = figures}
-      assert(tree.save(o.folder .. "/best.flare", best))
-    end
+    if o.folder then files.save_best(self, figures) end
   else
     self.waited = self.waited + 1
     if o.patience and self.waited >= o.patience then self.stopped = true end
@@ -279,7 +261,7 @@ end
 function Trainer:fit()
   local o = self.options
   if o.folder then
-    self.checkpoints = assert(flare.io.Checkpoint(o.folder, {keep = o.keep}))
+    files.open(self)
     if o.resume then self:restore() end
   end
   if self.first then

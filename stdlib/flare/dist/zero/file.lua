@@ -57,6 +57,10 @@ local function write(path, part)
   return ok, message
 end
 
+--- Removes a checkpoint.
+-- @return true, or nil and a message
+M.clear = clear
+
 --- Saves a checkpoint. The folder is renamed when it is complete; until then the previous one is
 -- there, or in .old.
 function M.save(zero, folder)
