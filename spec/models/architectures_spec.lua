@@ -21,17 +21,6 @@ local function gradients(model)
   return found
 end
 
--- Sums of squares and of products with known numbers of gradients, as models_data.py has them.
-local function sums(by_name, names)
-  local squares, products = {}, {}
-  for k, name in ipairs(names) do
-    local g = by_name[name]:to "f64"
-    squares[k] = (g * g):sum():item()
-    products[k] = (g * support.numbers("grad." .. name, g.shape)):sum():item()
-  end
-  return flare.tensor(squares, {dtype = "f64"}), flare.tensor(products, {dtype = "f64"})
-end
-
 -- Compares the gradients of a loss. Those of tensors that transformers calls otherwise in memory
 -- than in files, ViT's but no model's of experts, are left out.
 local function check_gradients(name, model, loss, about)
@@ -46,7 +35,7 @@ local function check_gradients(name, model, loss, about)
   end
   assert.truthy(#kept > 0)
   local want = support.expected(name, "grads"):index_select(1, flare.tensor(rows, {dtype = "i64"}))
-  local squares, products = sums(found, kept)
+  local squares, products = support.sums(found, kept)
   local norm = want:select(2, 1):max():sqrt():item() -- of the largest gradient
   assert.truthy((squares:sqrt() - want:select(2, 1):sqrt()):abs():max():item() <= LIMIT * norm)
   assert.truthy((products - want:select(2, 2)):abs():max():item() <= LIMIT * norm * 10)

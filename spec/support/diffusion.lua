@@ -1,6 +1,7 @@
 --- What diffusers computes: spec/data/diffusion.safetensors, which spec/support/diffusion_data.py
 -- makes.
 local flare = require "flare"
+local support = require "spec.support.models"
 
 local M = {}
 
@@ -33,6 +34,24 @@ end
 function M.expected(name, what)
   read()
   return tensors[name .. "." .. what]
+end
+
+local function tensor(list) return list and flare.tensor(list, {dtype = "i64"}) end
+
+--- What a model makes of the inputs of a case.
+function M.call(model, inputs, dtype)
+  local function given(name)
+    local shape = inputs[name]
+    return shape and (support.numbers(name, table.move(shape, 1, #shape, 1, {})) * 4)
+      :to(dtype or "f32")
+  end
+  local x, t, labels = given "sample", tensor(inputs.times), tensor(inputs.labels)
+  if not t then return model(x) end
+  if not inputs.context then return model(x, t, labels) end
+  local mask = inputs.mask and flare.arange(5):unsqueeze(1):lt(tensor(inputs.mask):unsqueeze(2))
+  local sizes = inputs.sizes and flare.arange(12):view(2, 6) * 100
+  return model(x, t, given "context", {labels = labels, mask = mask, pooled = given "pooled",
+                                       sizes = sizes, guidance = given "guidance"})
 end
 
 return M

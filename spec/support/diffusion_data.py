@@ -1,9 +1,14 @@
-"""Writes spec/data/diffusion.safetensors: what Hugging Face's diffusers computes with its schedulers.
+"""Writes spec/data/diffusion.safetensors: what Hugging Face's diffusers computes.
 
-    python spec/support/diffusion_data.py spec/data/diffusion.safetensors
+    python spec/support/diffusion_data.py spec/data/diffusion.safetensors [FOLDER]
 
-Samples, outputs of models and noise are not stored: both sides compute them (`numbers` of models_data.py).
-The file has, for each scheduler NAME:
+Samples, outputs of models, noise and weights are not stored: both sides compute them (`numbers` and `weight` of
+models_data.py). The file has, for each model NAME, results in f32 and
+
+  NAME.grads     of a weighted sum of the results, for each tensor in the files: the sum of squares, and the sum of
+                 products with numbers("grad." + name)
+
+for each scheduler NAME:
 
   NAME.times     of all steps
   NAME.samples   after each step
@@ -12,17 +17,21 @@ The file has, for each scheduler NAME:
   NAME.velocity  for the same times, where there is one
   NAME.first     the scale of the first noise, and of the first input of a model
 
-and in the metadata of NAME, as JSON: the class, the configuration, the options of the steps. Made with torch
-2.15.0 and diffusers 0.36.0.
+and in the metadata of NAME, as JSON: of a scheduler the class, the configuration and the options of the steps; of
+a model the configuration, [name, shape] of each tensor in the files that diffusers writes, and the inputs. With FOLDER, each model's folder is kept there, for
+spec/long/diffusion.lua. Made with torch 2.15.0 and diffusers 0.36.0.
 """
 import json
+import os
+import shutil
 import sys
+import tempfile
 
 import diffusers
 import torch
 from diffusers.schedulers import scheduling_ddim, scheduling_ddpm, scheduling_euler_discrete
-from models_data import numbers
-from safetensors.torch import save_file
+from models_data import numbers, weight
+from safetensors.torch import load_file, save_file
 
 SHAPE = (2, 4, 2, 2)
 drawn = None  # the noise of the step that runs
@@ -112,7 +121,116 @@ def run(c, out):
     out["samples"] = torch.stack(samples[:: len(samples) // 8 + 1] + samples[-1:])
 
 
-def main(path):
+SMALL = dict(block_out_channels=[8, 16], norm_num_groups=4, attention_head_dim=4, layers_per_block=1)
+DOWN, UP = ["DownBlock2D", "AttnDownBlock2D"], ["AttnUpBlock2D", "UpBlock2D"]
+CROSS_DOWN = ["CrossAttnDownBlock2D", "DownBlock2D"]
+CROSS_UP = ["UpBlock2D", "CrossAttnUpBlock2D"]
+VAE = dict(down_block_types=["DownEncoderBlock2D"] * 2, up_block_types=["UpDecoderBlock2D"] * 2,
+           block_out_channels=[8, 16], norm_num_groups=4)
+DIT = dict(num_attention_heads=2, attention_head_dim=12, num_layers=2, sample_size=8, num_embeds_ada_norm=10)
+
+
+def unet(config, sample=(2, 3, 8, 8), cls="UNet2DModel", **inputs):
+    return cls, dict(SMALL, **config), dict(sample=sample, times=[7, 951], **inputs)
+
+
+def text(config, sample=(2, 4, 8, 8), **inputs):
+    return unet(dict(dict(down_block_types=CROSS_DOWN, up_block_types=CROSS_UP, cross_attention_dim=12), **config),
+                sample, "UNet2DConditionModel", context=(2, 5, 12), **inputs)
+
+
+MODELS = {
+    "unet": unet(dict(down_block_types=DOWN, up_block_types=UP, layers_per_block=2, attention_head_dim=None)),
+    "unet_shift": unet(dict(down_block_types=["ResnetDownsampleBlock2D", "AttnDownBlock2D"],
+                            up_block_types=["AttnUpBlock2D", "ResnetUpsampleBlock2D"], freq_shift=1,
+                            flip_sin_to_cos=False, resnet_time_scale_shift="scale_shift", num_class_embeds=5,
+                            mid_block_scale_factor=1.5), labels=[4, 0]),
+    "unet_fourier": unet(dict(down_block_types=["AttnDownBlock2D", "DownBlock2D"], center_input_sample=True,
+                              up_block_types=["UpBlock2D", "AttnUpBlock2D"], time_embedding_type="fourier",
+                              downsample_type="resnet", upsample_type="resnet", add_attention=False,
+                              class_embed_type="timestep", time_embedding_dim=24, downsample_padding=0),
+                         labels=[3, 600]),
+    "unet_learned": unet(dict(down_block_types=["UNetResDownBlock2D", "UNetResAttnDownBlock2D"], in_channels=1,
+                              up_block_types=["UNetResAttnUpBlock2D", "UNetResUpBlock2D"], out_channels=2,
+                              mid_block_type=None, time_embedding_type="learned", num_train_timesteps=1000,
+                              act_fn="mish", norm_eps=1e-3), (2, 1, 8, 4)),
+    "unet_text": text({}, (2, 4, 10, 7), mask=[5, 3]),
+    "unet_text_linear": text(dict(use_linear_projection=True, attention_head_dim=[2, 4], addition_embed_type="text_time",
+                                  transformer_layers_per_block=[1, 2], addition_time_embed_dim=6,
+                                  projection_class_embeddings_input_dim=46, layers_per_block=[1, 2],
+                                  only_cross_attention=[False, True], time_cond_proj_dim=9, encoder_hid_dim=12,
+                                  encoder_hid_dim_type="text_proj", conv_in_kernel=1, timestep_post_act="silu",
+                                  down_block_types=["CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],
+                                  up_block_types=["CrossAttnUpBlock2D", "CrossAttnUpBlock2D"]),
+                             pooled=(2, 10), sizes=(2, 6), guidance=(2, 9)),
+    "unet_text_classes": text(dict(down_block_types=["CrossAttnDownBlock2D", "AttnDownBlock2D"], num_class_embeds=3,
+                                   up_block_types=["AttnUpBlock2D", "CrossAttnUpBlock2D"],
+                                   class_embeddings_concat=True, mid_block_type="UNetMidBlock2D",
+                                   time_embedding_act_fn="silu"), labels=[2, 0]),
+    "vae": ("AutoencoderKL", dict(VAE), dict(sample=(2, 3, 8, 8))),
+    "vae_plain": ("AutoencoderKL", dict(VAE, use_quant_conv=False, use_post_quant_conv=False, latent_channels=2,
+                                        mid_block_add_attention=False, in_channels=1, out_channels=1,
+                                        layers_per_block=2, shift_factor=0.1), dict(sample=(1, 1, 12, 8))),
+    "dit": ("DiTTransformer2DModel", DIT, dict(sample=(2, 4, 8, 8), times=[7, 951], labels=[9, 10])),
+    "dit_large": ("DiTTransformer2DModel", dict(DIT, out_channels=6, patch_size=1, activation_fn="geglu",
+                                                attention_bias=False),
+                  dict(sample=(2, 4, 6, 6), times=[500, 0], labels=[0, 3])),
+}
+
+
+def make(cls, config, folder):
+    """A model of diffusers in a folder, with known weights; the names and shapes of these."""
+    cls = getattr(diffusers, cls)
+    cls(**config).save_pretrained(folder)
+    path = os.path.join(folder, "diffusion_pytorch_model.safetensors")
+    tensors = load_file(path)
+    entries = [[name, list(tensors[name].shape)] for name in sorted(tensors)]
+    save_file({name: weight(name, shape) for name, shape in entries}, path, {"format": "pt"})
+    return cls.from_pretrained(folder).eval(), entries
+
+
+def gradients(model, entries, loss):
+    if not entries:
+        return torch.zeros(0)
+    loss.backward()
+    sums, parameters = [], dict(model.named_parameters())
+    for name, _ in entries:
+        g = parameters[name].grad
+        g = torch.zeros(1) if g is None else g.double()
+        sums.append([(g * g).sum().item(), (g * numbers("grad." + name, g.shape)).sum().item()])
+    return torch.tensor(sums, dtype=torch.float64).float()
+
+
+def compute(model, entries, inputs, out):
+    """Results and, of a model with entries, sums of gradients."""
+    def given(name):
+        return (numbers(name, inputs[name]) * 4).to(model.dtype) if name in inputs else None
+
+    x = given("sample")
+
+    if "times" not in inputs:
+        moments = model.encode(x).latent_dist
+        out["mean"], out["log_var"] = moments.mean, moments.logvar
+        y = out["decoded"] = model.decode(moments.mean).sample
+        y = y.sum() * 0.1 + (moments.logvar * numbers("log_var", moments.logvar.shape)).sum()
+        out["grads"] = gradients(model, entries, y)
+        return
+    more = {}
+    if "labels" in inputs:
+        more["class_labels"] = torch.tensor(inputs["labels"])
+    if "context" in inputs:
+        more["encoder_hidden_states"] = given("context")
+        more["timestep_cond"] = given("guidance")
+    if "mask" in inputs:
+        more["encoder_attention_mask"] = torch.arange(5)[None] < torch.tensor(inputs["mask"])[:, None]
+    if "pooled" in inputs:
+        sizes = torch.arange(12.0).reshape(2, 6) * 100
+        more["added_cond_kwargs"] = dict(text_embeds=given("pooled"), time_ids=sizes)
+    y = out["predicted"] = model(x, timestep=torch.tensor(inputs["times"]), **more).sample
+    out["grads"] = gradients(model, entries, (y * numbers("target", y.shape)).sum())
+
+
+def main(path, keep=None):
     tensors = {}
     metadata = {"versions": f"torch {torch.__version__}, diffusers {diffusers.__version__}"}
     for name, c in SCHEDULERS.items():
@@ -121,6 +239,18 @@ def main(path):
         for key, value in out.items():
             tensors[f"{name}.{key}"] = value.detach().contiguous()
         metadata[name] = json.dumps(c)
+        print(name, *(f"{k} {list(v.shape)}" for k, v in out.items()), flush=True)
+    for name, (cls, config, inputs) in MODELS.items():
+        folder = os.path.join(keep, name) if keep else tempfile.mkdtemp()
+        model, entries = make(cls, config, folder)
+        out = {}
+        compute(model, entries, inputs, out)
+        for key, value in out.items():
+            tensors[f"{name}.{key}"] = value.detach().contiguous()
+        with open(os.path.join(folder, "config.json")) as f:
+            metadata[name] = json.dumps({"config": json.load(f), "tensors": entries, "inputs": inputs})
+        if not keep:
+            shutil.rmtree(folder)
         print(name, *(f"{k} {list(v.shape)}" for k, v in out.items()), flush=True)
     save_file(tensors, path, metadata)
 

@@ -66,15 +66,15 @@ function M.weights(about)
   return out
 end
 
---- A new folder with config.json and, unless `bare`, model.safetensors.
-function M.folder(about, bare)
+--- A new folder with config.json and, unless `bare`, model.safetensors, or another file's name.
+function M.folder(about, bare, file)
   local path = os.tmpname()
   os.remove(path)
   assert(core.file.mkdir(path))
   assert(core.file.write_atomic(path .. "/config.json", core.json.encode(about.config)))
   if not bare then
-    assert(flare.io.safetensors.save(path .. "/model.safetensors", M.weights(about),
-                                     {format = "pt"}))
+    assert(flare.io.safetensors.save(path .. "/" .. (file or "model.safetensors"),
+                                     M.weights(about), {format = "pt"}))
   end
   return path
 end
@@ -97,6 +97,18 @@ end
 function M.ids(vocabulary)
   local k = flare.arange(0, 80)
   return ((k * k * 7 + k * 5 + 3):remainder(vocabulary - 3) + 3):view(2, 40)
+end
+
+--- Sums of squares and of products with known numbers of gradients, as models_data.py has them.
+-- @param by_name gradients by published names; none is zero
+function M.sums(by_name, names)
+  local squares, products = {}, {}
+  for k, name in ipairs(names) do
+    local g = (by_name[name] or flare.zeros(1)):to "f64"
+    squares[k] = (g * g):sum():item()
+    products[k] = (g * M.numbers("grad." .. name, g.shape)):sum():item()
+  end
+  return flare.tensor(squares, {dtype = "f64"}), flare.tensor(products, {dtype = "f64"})
 end
 
 --- The largest difference of two tensors, relative to the largest number in the second.

@@ -7,7 +7,9 @@ local safetensors = require "flare.io.safetensors"
 
 local M = {}
 
-local INDEX, SINGLE = ".index.json", {"model.safetensors", "pytorch_model.bin"}
+local INDEX = ".index.json"
+local SINGLE = {"model.safetensors", "pytorch_model.bin", "diffusion_pytorch_model.safetensors",
+                "diffusion_pytorch_model.bin"}
 
 -- A file of PyTorch with the methods of a safetensors reader. Its tensors map the file.
 local Pickled = class("Pickled")

@@ -5,9 +5,11 @@ return {
   Rope = "rope", choices = "evaluate", load = "load", perplexity = "evaluate",
   read_choices = "evaluate",
 
+  AutoencoderKL = "vae",
   BertForMaskedLM = "bert", BertForSequenceClassification = "bert", BertModel = "bert",
   CLIPModel = "clip",
   ConvNextForImageClassification = "convnext", ConvNextModel = "convnext",
+  DiTTransformer2DModel = "dit",
   GPT2LMHeadModel = "gpt2", GPT2Model = "gpt2",
   LlamaForCausalLM = "llama", LlamaModel = "llama",
   MistralForCausalLM = "mistral", MistralModel = "mistral",
@@ -17,6 +19,7 @@ return {
   Qwen3ForCausalLM = "qwen3", Qwen3Model = "qwen3",
   Qwen3MoeForCausalLM = "qwen3_moe", Qwen3MoeModel = "qwen3_moe",
   ResNetForImageClassification = "resnet", ResNetModel = "resnet",
+  UNet2DConditionModel = "unet", UNet2DModel = "unet",
   ViTForImageClassification = "vit", ViTModel = "vit",
   WhisperForConditionalGeneration = "whisper",
 

@@ -33,7 +33,8 @@ end
 
 -- Fields that say how many modules are made.
 local repeats = {num_hidden_layers = true, n_layer = true, encoder_layers = true,
-  decoder_layers = true, num_experts = true, num_local_experts = true, depths = true}
+  decoder_layers = true, num_experts = true, num_local_experts = true, depths = true,
+  num_layers = true, layers_per_block = true, transformer_layers_per_block = true}
 
 -- A message if a configuration asks for more modules than the files have tensors, or nil: a module
 -- has one at least, and a wrong number should not take memory.
@@ -65,7 +66,8 @@ end
 
 --- Loads a model from a folder in Hugging Face's layout: config.json, generation_config.json, and
 -- weights in safetensors or in pytorch_model.bin, one file or several with an index; or from a GGUF
--- file, whose blocks become f32 unless `dtype` says otherwise. The model is in evaluation mode.
+-- file, whose blocks become f32 unless `dtype` says otherwise. The model is in evaluation mode. A
+-- folder with scheduler_config.json gives a scheduler of diffusion.
 -- On the CPU its tensors map the files: pages are read when they are first used, and no second
 -- copy exists. Do not truncate such a file while the model is in use; replacing it is safe.
 -- @param folder a path of a folder, or of a .gguf file

@@ -48,12 +48,14 @@ local function shards(tensors, most)
 end
 
 -- Writes the weights, in one file or in several with an index; true, or nil and a message.
-local function save_weights(folder, tensors, most)
+-- @param stem of the names of the files
+local function save_weights(folder, stem, tensors, most)
   local save = require("flare.io.safetensors").save
   local files, index, total = shards(tensors, most), {}, 0
-  if #files == 1 then return save(folder .. "/model.safetensors", tensors, {format = "pt"}) end
+  local single = ("%s/%s.safetensors"):format(folder, stem)
+  if #files == 1 then return save(single, tensors, {format = "pt"}) end
   for k, part in ipairs(files) do
-    local file = ("model-%05d-of-%05d.safetensors"):format(k, #files)
+    local file = ("%s-%05d-of-%05d.safetensors"):format(stem, k, #files)
     local ok, message = save(folder .. "/" .. file, part, {format = "pt"})
     if not ok then return nil, message end
     for name, tensor in pairs(part) do
@@ -61,12 +63,12 @@ local function save_weights(folder, tensors, most)
       total = total + tensor:nbytes()
     end
   end
-  return core.file.write_atomic(folder .. "/model.safetensors.index.json",
+  return core.file.write_atomic(single .. ".index.json",
     core.json.encode{metadata = {total_size = total}, weight_map = index})
 end
 
---- Writes the model to a folder that Hugging Face's transformers and `models.load` read:
--- config.json, generation_config.json where there is one, and weights in safetensors.
+--- Writes the model to a folder that `models.load` and Hugging Face's transformers, or diffusers,
+-- read: config.json, generation_config.json where there is one, and weights in safetensors.
 -- @param folder is made if it does not exist
 -- @param opts {shard = "5GB", the largest file}
 -- @return true, or nil and a message
@@ -84,7 +86,8 @@ function Model:save(folder, opts)
     config.quantization_config, message = require("flare.models.quantized").publish(self, tensors)
     ok = not message
   end
-  if ok then ok, message = save_weights(folder, tensors, most) end
+  local stem = cls.library == "diffusers" and "diffusion_pytorch_model" or "model"
+  if ok then ok, message = save_weights(folder, stem, tensors, most) end
   if ok then
     ok, message = core.file.write_atomic(folder .. "/config.json", core.json.encode(config))
   end

@@ -123,6 +123,13 @@ function Discrete:get_velocity(x, noise, times)
   return kept * noise - added * x
 end
 
+--- Times (batch) for training: all equally likely.
+-- @param opts {device =, generator =}
+function Discrete:random_times(batch, opts)
+  local o = options.check("random_times", opts, {device = options.none, generator = options.none})
+  return core.randint(0, self.config.num_train_timesteps, {batch}, o)
+end
+
 local targets = {
   epsilon = function(_, _, noise) return noise end,
   sample = function(_, x) return x end,

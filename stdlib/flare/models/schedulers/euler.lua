@@ -95,20 +95,26 @@ function Euler:set_timesteps(n)
   self:plan(self:spaced(n, true))
 end
 
---- What the model is called with at a time: the sample, scaled to a variance of 1.
+-- The levels of times, a number or a tensor (batch), as a column for samples like x.
+local function levels(self, times, x)
+  local list = core.is_tensor(times) and times:flatten():totable() or {times}
+  for k, t in ipairs(list) do list[k] = self.sigmas[self:place(t)] end
+  return common.column(core.tensor(list, {dtype = x.dtype, device = x.device}), x)
+end
+
+--- What the model is called with: samples, scaled to a variance of 1.
+-- @param t one of `timesteps`, or a tensor (batch) of them
 function Euler:scale_model_input(x, t)
+  if core.is_tensor(t) and t:numel() > 1 then
+    return x / (levels(self, t, x):square() + 1):sqrt()
+  end
   local sigma = self.sigmas[self:place(t)]
   return x / (sigma * sigma + 1) ^ 0.5
 end
 
 --- Samples with the noise of their times.
 -- @param times a tensor (batch) or a number, of `timesteps`
-function Euler:add_noise(x, noise, times)
-  local list = core.is_tensor(times) and times:flatten():totable() or {times}
-  for k, t in ipairs(list) do list[k] = self.sigmas[self:place(t)] end
-  list = core.tensor(list, {dtype = x.dtype, device = x.device})
-  return x + noise * common.column(list, x)
-end
+function Euler:add_noise(x, noise, times) return x + noise * levels(self, times, x) end
 
 -- The whole sample of a model's output.
 local parts = {

@@ -97,6 +97,14 @@ function Flow:add_noise(x, noise, times)
   return sigma * noise + (1 - sigma) * x
 end
 
+--- Times (batch) for training: the middle ones are likelier, by the logistic function of normal
+-- numbers (arXiv:2403.03206).
+-- @param opts {device =, generator =}
+function Flow:random_times(batch, opts)
+  local o = options.check("random_times", opts, {device = options.none, generator = options.none})
+  return core.randn({batch}, o):sigmoid() * self.config.num_train_timesteps
+end
+
 --- What a model should predict of add_noise(x, noise, times): the velocity.
 function Flow:target(x, noise) return noise - x end
 
