@@ -545,6 +545,7 @@ void fll_file_core(lua_State *L) {
                                     {"crc32c", fll_crc32c},
                                     {"xxh64", fll_xxh64},
                                     {"png_decode", fll_png_decode},
+                                    {"resize_bytes", fll_resize_bytes},
                                     {"png_encode", fll_png_encode},
                                     {"jpeg_decode", fll_jpeg_decode},
                                     {"jpeg_encode", fll_jpeg_encode},

@@ -52,5 +52,6 @@ int fll_png_decode(lua_State *L);
 int fll_png_encode(lua_State *L);
 int fll_jpeg_decode(lua_State *L);
 int fll_jpeg_encode(lua_State *L);
+int fll_resize_bytes(lua_State *L);
 
 #endif

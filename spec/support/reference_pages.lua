@@ -6,7 +6,7 @@ local flare = require "flare"
 local parts = {
   {"nn", "Layers, containers and losses", "nn.md", "Layers, optimizers, data"},
   {"optim", "Optimizers and schedules", "nn.md", "Layers, optimizers, data"},
-  {"data", "Data sets and loaders", "nn.md", "Layers, optimizers, data"},
+  {"data", "Data sets and loaders", "data.md", "Data"},
   {"io", "Files", "files.md", "Files"},
   {"log", "Progress, metrics and plots", "training.md", "Training"},
   {"train", "The training loop", "training.md", "Training"},

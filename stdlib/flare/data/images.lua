@@ -5,6 +5,7 @@
 local core = require "flare.core"
 local fail = require "flare.fail"
 local kind_of = require "flare.io.kind"
+local luminance = require "flare.data.luminance"
 local options = require "flare.options"
 
 local M = {}
@@ -92,10 +93,8 @@ local function with_channels(x, wanted, most)
   if n == wanted then return x end
   local alpha = n % 2 == 0 and x:narrow(1, n, 1) or nil
   local colours = alpha and x:narrow(1, 1, n - 1) or x
-  if wanted < 3 and n >= 3 then -- the luminance of ITU-R 601, in parts of 2^16
-    local parts = core.tensor({19595, 38470, 7471}):view(3, 1, 1)
-    local sum = (colours:to "i64" * parts):sum{dim = 1, keepdim = true}
-    colours = ((sum + 32768):floor_div(65536)):to(x.dtype)
+  if wanted < 3 and n >= 3 then
+    colours = luminance(colours, 1)
   elseif wanted >= 3 and n < 3 then
     colours = colours:expand(3, x:size(2), x:size(3))
   end
