@@ -83,34 +83,98 @@ describe("kernels that may begin before the one in front of them has ended", fun
   setup(function() fakes.machine(place) end)
   teardown(function() os.execute("rm -rf " .. place) end)
 
-  it("wait for it first", function()
-    local names = place .. "/early"
-    local said, status = fakes.run(place, "FLARE_CACHE=off FAKE_EARLY=" .. names, [[
+  -- Runs a script on the device and returns which kernels began early, as "file name", those
+  -- whose text waits, and what a compiled function launched in its last call.
+  local function early_of(script)
+    local files = {}
+    for _, name in ipairs {"early", "waiting", "launched"} do
+      files[name] = place .. "/" .. name
+      io.open(files[name], "w"):close()
+    end
+    local said, status = fakes.run(place, ("FLARE_CACHE=off FAKE_EARLY='%s' FAKE_WAITING='%s' "
+      .. "FAKE_LAUNCHED='%s'"):format(files.early, files.waiting, files.launched),
+      ("local launched = %q\n"):format(files.launched) .. [[
 local flare = require "flare"
+local nn, F = flare.nn, flare.nn.functional
 local function zeros(dtype, ...) return flare.zeros({...}, {dtype = dtype, device = "cuda"}) end
+]] .. script)
+    assert.equal("", said)
+    assert.equal(0, status)
+    local early, waiting, names = {}, {}, {}
+    for line in tree.read(files.early):gmatch "[^\n]+" do early[line] = true end
+    for line in tree.read(files.waiting):gmatch "[^\n]+" do waiting[line] = true end
+    for line in tree.read(files.launched):gmatch "[^\n]+" do names[#names + 1] = line end
+    return early, waiting, names
+  end
+
+  it("wait for it first", function()
+    local early, waiting = early_of [[
 flare.linear(zeros("bf16", 1, 2048), zeros("bf16", 2048, 2048))
 for _, dtype in ipairs {"bf16", "f32"} do
   flare.quantized_linear(zeros(dtype, 1, 4096), zeros("u8", 4096, 2048), zeros("f16", 4096, 32))
+end]]
+    local files = {}
+    for kernel in pairs(early) do
+      assert(waiting[kernel], kernel .. " does not wait")
+      files[kernel:match "(%w+)%.cu "] = true
+    end
+    assert.is_true(files.skinny and files.quantized)
+  end)
+
+  -- Every launch of the graph: the plan's, and those of a step that Adam makes.
+  local function all_begin(setup, step)
+    local early, waiting, names = early_of(setup .. [[
+
+local f = flare.compile(]] .. step .. [[, {wait = true})
+for _ = 1, 30 do f() end
+io.open(launched, "w"):close()
+f()]])
+    local entries, graph = {}, false
+    for kernel in pairs(early) do
+      assert(waiting[kernel], kernel .. " does not wait")
+      entries[kernel:match " (.*)$"] = true
+    end
+    for _, name in ipairs(names) do
+      graph = graph or name == "graph"
+      assert(name == "graph" or name:find "^set " or entries[name], name .. " begins late")
+    end
+    assert(graph, "no graph")
+  end
+
+  it("are all of a step that decodes", function()
+    all_begin([[
+local d = 64
+local embed = nn.Embedding(512, d):to "bf16":to "cuda"
+local norm, qkv = nn.LayerNorm(d):to "bf16":to "cuda", nn.Linear(d, 3 * d):to "bf16":to "cuda"
+local cache, token = zeros("bf16", 2, 1, 2, 1024, 32), zeros("i64", 1, 1) + 1
+local position, all = zeros("i64", 1) + 1, flare.arange(1, 1025, {device = "cuda"})]], [[
+function()
+  return flare.no_grad(function()
+    local h = embed(token)
+    local parts = qkv(norm(h)):view(1, 1, 3, 2, -1):permute(3, 1, 4, 2, 5)
+    cache:index_copy_(4, position, parts:narrow(1, 2, 2))
+    local mask = all:le(position):view(1, 1, 1, -1)
+    local y = flare.attention(parts[1], cache[1], cache[2], {mask = mask})
+    h = norm(h + y:transpose(2, 3):reshape(1, 1, d))
+    token:copy_(F.linear(h, embed.weight):argmax(3))
+    position:copy_(position % 1024 + 1)
+    return token
+  end)
 end]])
-    assert.equal("", said)
-    assert.equal(0, status)
-    local text, seen = {}, {}
-    for path in tree.output "find kernels/cuda -name '*.cu'":gmatch "%S+" do
-      text[#text + 1] = tree.read(path)
-    end
-    for name in tree.read(names):gmatch "[^\n]+" do seen[name:match "^%w+" or name] = true end
-    for name in pairs(seen) do
-      local waits = false
-      for _, source in ipairs(text) do
-        local _, at = source:find("%f[%w_]" .. name .. "%(const __grid_constant__ [%w_]+ a%) {\n")
-        local body = at and source:sub(at):match "^.-\n}\n"
-        local begins = body and (body:find "fl_begin%(" or body:find "skinny_begin<"
-          or body:find "fl_await%(")
-        waits = waits or begins ~= nil
-      end
-      assert(waits, name .. " does not call fl_begin")
-    end
-    assert.is_true(seen.tensor and seen.rows)
+  end)
+
+  it("are all of a small step of training", function()
+    all_begin([[
+local net = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)):to "cuda"
+local optimizer = flare.optim.Adam(net:parameters(), {lr = 1e-3})
+local x, y = zeros("f32", 128, 784), zeros("i64", 128) + 1]], [[
+function()
+  optimizer:zero_grad()
+  local loss = F.cross_entropy(net(x), y)
+  loss:backward()
+  optimizer:step()
+  return loss
+end]])
   end)
 
   -- How many products of a compiled function's graph begin early.
@@ -126,7 +190,7 @@ local f = flare.compile(function() %s end, {wait = true})
 for _ = 1, 30 do f() end]]):format(body))
     assert.equal("", said)
     assert.equal(0, status)
-    return select(2, tree.read(names):gsub("tensor<", ""))
+    return select(2, tree.read(names):gsub("skinny.cu tensor<", ""))
   end
 
   it("are products of a graph whose weights it leaves as they are", function()

@@ -258,7 +258,7 @@ static fl_status run_map(plan *p, const char *text) {
                expr_repeated(p, a->n_keep - 1, v));
   spec.text = text;
   spec.soon = true;
-  flc_grid g = {.x = (unsigned)blocks, .block = EXPR_THREADS};
+  flc_grid g = {.x = (unsigned)blocks, .block = EXPR_THREADS, .early = true};
   return FLC_RUN(p->l, spec, g, *a);
 }
 
@@ -285,8 +285,10 @@ static flc_grid expr_cut(plan *p, int v, bool columns) {
   a->segments = (int)fl_ceil_div(a->reduced, a->segment);
   if (a->segments < 1)
     a->segments = 1;
-  return (flc_grid){
-      .x = (unsigned)blocks, .y = (unsigned)a->segments, .block = EXPR_THREADS};
+  return (flc_grid){.x = (unsigned)blocks,
+                    .y = (unsigned)a->segments,
+                    .block = EXPR_THREADS,
+                    .early = true};
 }
 
 static fl_status run_fold(plan *p) {
@@ -296,7 +298,8 @@ static fl_status run_fold(plan *p) {
   flc_spec spec =
       FLC_SPEC("expr", "fold", program->reduce, whole, p->l->out[0].dtype);
   flc_grid g = {.x = (unsigned)fl_ceil_div(a.n, EXPR_THREADS / 32),
-                .block = EXPR_THREADS};
+                .block = EXPR_THREADS,
+                .early = true};
   return FLC_RUN(p->l, spec, g, a);
 }
 

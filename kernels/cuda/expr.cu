@@ -26,6 +26,7 @@ template <int R, class A> A expr_joined(A a, A v) {
 template <int R, int WHOLE, int D>
 __global__ void __launch_bounds__(EXPR_THREADS)
     fold(const __grid_constant__ expr_fold a) {
+  fl_begin();
   typedef typename fl_type<WHOLE ? FL_I64 : FL_F64>::S A;
   const A *from = (const A *)a.partial;
   const int64_t i = fl_thread() / 32;
@@ -98,7 +99,7 @@ inline int64_t expr_flat(int64_t i, int64_t stride) {
 template <int V, int FLAT, int TAIL, int BIG, int REPEATS>
 __global__ void __launch_bounds__(EXPR_THREADS)
     map(const __grid_constant__ expr_args a) {
-  fl_let_next();
+  fl_begin();
   const int64_t i = fl_thread() * V;
   EXPR_INPUTS(BEGIN)
   if (i < a.n) {
@@ -145,6 +146,7 @@ inline EXPR_A join(EXPR_A a, EXPR_A v) { return expr_joined<EXPR_REDUCE>(a, v); 
 template <int V, int COLUMNS, int FLAT, int BIG, int REPEATS>
 __global__ void __launch_bounds__(EXPR_THREADS)
     reduce(const __grid_constant__ expr_args a) {
+  fl_begin();
   const int KEPT = COLUMNS ? V : 1, RUN = COLUMNS ? 1 : V, left = V;
   __shared__ EXPR_A part[EXPR_THREADS * KEPT];
   const int lanes = 1 << a.lane_bits, groups = EXPR_THREADS >> a.lane_bits;

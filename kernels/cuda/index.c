@@ -93,6 +93,7 @@ static fl_status index_take(const fl_launch *l, int dim, read_index read) {
   set_inner(&a, a.inner * flc_size(&x) / unit);
   flc_spec spec = FLC_SPEC("index", "take", unit);
   flc_grid g = grid_of(fl_ceil_div(a.outer * a.n * a.inner, INDEX_UNITS));
+  g.early = true;
   return FLC_RUN(l, spec, g, a);
 }
 
@@ -142,7 +143,9 @@ static fl_status copy_slices(const fl_launch *l, const fl_view *y) {
     unit = unit_of(a.from, a.to, a.inner, unit);
   set_inner(&a, a.inner * flc_size(&x) / unit);
   flc_spec spec = FLC_SPEC("index", "put", unit);
-  return s == FL_OK ? FLC_RUN(l, spec, grid_of(a.outer * a.n * a.inner), a) : s;
+  flc_grid g = grid_of(a.outer * a.n * a.inner);
+  g.early = true;
+  return s == FL_OK ? FLC_RUN(l, spec, g, a) : s;
 }
 
 /* In place x is y, and need not be contiguous. */

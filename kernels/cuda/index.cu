@@ -4,6 +4,7 @@
  * same bits. Only scatter_add of many floats with many positions for a place
  * (add) uses atomics, and not in deterministic mode. */
 #include "device/divisor.cuh"
+#include "device/early.cuh"
 #include "index.h"
 
 /* Position k of the index; false if it is bad. */
@@ -21,6 +22,7 @@ inline bool position(const positions &p, int64_t k, int64_t *at) {
 
 template <int SIZE>
 __global__ void take(const __grid_constant__ slices_args a) {
+  fl_begin();
   typedef FL_BITS(SIZE) T;
   int64_t all = a.outer * a.n * a.inner;
   int64_t first = (int64_t)blockIdx.x * (INDEX_THREADS * INDEX_UNITS);
@@ -51,6 +53,7 @@ template <int T> __global__ void claim(const __grid_constant__ claim_args a) {
 }
 
 template <int SIZE> __global__ void put(const __grid_constant__ slices_args a) {
+  fl_begin();
   typedef FL_BITS(SIZE) T;
   int64_t all = a.outer * a.n * a.inner;
   for (int64_t u = fl_thread(); u < all; u += fl_threads()) {

@@ -46,15 +46,16 @@ static int vector_of(const loss_args *a, fl_dtype d) {
 }
 
 static flc_grid threads_for(int64_t n, unsigned block) {
-  return (flc_grid){.x = (unsigned)fl_ceil_div(n, block), .block = block};
+  return (flc_grid){
+      .x = (unsigned)fl_ceil_div(n, block), .block = block, .early = true};
 }
 
 /* The sums of all samples' losses and weights; many samples in two steps. */
 static fl_status loss_gather(const fl_launch *l, loss_args *a) {
   flc_spec spec = FLC_SPEC("loss", "gather", 0);
-  flc_grid one = {.x = 1, .block = 512};
+  flc_grid one = {.x = 1, .block = 512, .early = true};
   if (a->samples > 16384) {
-    flc_grid many = {.x = 256, .block = 512};
+    flc_grid many = {.x = 256, .block = 512, .early = true};
     a->parts = fl_scratch_get(l, 2 * many.x * sizeof(double));
     if (!a->parts)
       return FL_ENOMEM;
@@ -91,7 +92,7 @@ FLC_KERNEL(cross_entropy) {
         FLC_SPEC("loss", "forward", d, vector_of(&a, d), a.mode, block);
     flc_grid grid = threads_for(a.samples * a.lanes, 128);
     if (block)
-      grid = (flc_grid){.x = (unsigned)a.samples, .block = LINE};
+      grid = (flc_grid){.x = (unsigned)a.samples, .block = LINE, .early = true};
     s = FLC_RUN(l, spec, grid, a);
   }
   return s == FL_OK ? loss_gather(l, &a) : s;
@@ -123,7 +124,7 @@ FLC_KERNEL(cross_entropy_total) {
   if (n && !soft && (!a.target || (weight->data && !a.weight)))
     return FL_ENOMEM;
   flc_spec spec = FLC_SPEC("loss", "total", 0);
-  return FLC_RUN(l, spec, ((flc_grid){.x = 1, .block = 512}), a);
+  return FLC_RUN(l, spec, ((flc_grid){.x = 1, .block = 512, .early = true}), a);
 }
 
 /* Sums over the classes that every gradient needs. */
@@ -134,7 +135,8 @@ static fl_status set_sums(const fl_launch *l, fl_dtype d, loss_args *a) {
     a->shares = fl_scratch_get(l, (size_t)a->samples * sizeof(double));
     if (!a->shares)
       return FL_ENOMEM;
-    flc_grid grid = {.x = (unsigned)a->samples, .block = THREADS};
+    flc_grid grid = {
+        .x = (unsigned)a->samples, .block = THREADS, .early = true};
     if (a->inner > 1)
       grid = threads_for(a->samples, THREADS);
     return FLC_RUN(l, shares, grid, *a);
@@ -144,7 +146,8 @@ static fl_status set_sums(const fl_launch *l, fl_dtype d, loss_args *a) {
   a->whole = fl_scratch_get(l, sizeof(double));
   if (!a->whole)
     return FL_ENOMEM;
-  return FLC_RUN(l, whole, ((flc_grid){.x = 1, .block = 512}), *a);
+  return FLC_RUN(l, whole, ((flc_grid){.x = 1, .block = 512, .early = true}),
+                 *a);
 }
 
 static fl_status backward_lines(const fl_launch *l, fl_dtype d, loss_args *a) {
@@ -161,8 +164,9 @@ static fl_status backward_lines(const fl_launch *l, fl_dtype d, loss_args *a) {
   a->piece = fl_ceil_div(fl_ceil_div(a->classes, a->chunks), 64) * 64;
   flc_grid grid = threads_for(a->samples * a->lanes, 128);
   if (block)
-    grid =
-        (flc_grid){.x = (unsigned)(a->samples * a->chunks), .block = THREADS};
+    grid = (flc_grid){.x = (unsigned)(a->samples * a->chunks),
+                      .block = THREADS,
+                      .early = true};
   return FLC_RUN(l, spec, grid, *a);
 }
 

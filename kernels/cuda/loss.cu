@@ -1,6 +1,7 @@
 /* Cross-entropy of scores against class positions or probabilities, and its
  * gradient. Each direction reads the scores once: the maximum and the sum of
  * exponentials are taken together. */
+#include "device/early.cuh"
 #include "device/line.cuh"
 #include "loss.h"
 
@@ -86,6 +87,7 @@ void leave_loss(const loss_args &a, int64_t sample, const scores<D, MODE> &t) {
 template <int D, int VEC, int MODE, int BLOCK>
 __global__ void __launch_bounds__(BLOCK ? 512 : 128)
     forward(const __grid_constant__ loss_args a) {
+  fl_begin();
   enum { U = D == FL_F64 ? 1 : VEC == 1 ? 8 : 4 };
   fl_group<BLOCK> g(a.lanes);
   bool on = g.line < a.samples;
@@ -104,6 +106,7 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
 template <int D, int MODE>
 __global__ void __launch_bounds__(128)
     columns(const __grid_constant__ loss_args a) {
+  fl_begin();
   typedef FL_S(D) S;
   int64_t r = fl_thread(), col;
   if (r >= a.samples)
@@ -133,6 +136,7 @@ __global__ void __launch_bounds__(128)
 template <int WD>
 __global__ void __launch_bounds__(512)
     gather(const __grid_constant__ loss_args a) {
+  fl_begin();
   double loss = 0, total = 0;
 #pragma unroll 4
   for (int64_t i = fl_thread(); i < a.samples; i += fl_threads()) {
@@ -156,6 +160,7 @@ __global__ void __launch_bounds__(512)
 template <int WD>
 __global__ void __launch_bounds__(512)
     total(const __grid_constant__ loss_args a) {
+  fl_begin();
   double s = 0;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < a.samples; i += blockDim.x) {
@@ -173,6 +178,7 @@ __global__ void __launch_bounds__(512)
 template <int D>
 __global__ void __launch_bounds__(512)
     whole(const __grid_constant__ loss_args a) {
+  fl_begin();
   double s = 0;
   for (int64_t c = threadIdx.x; c < a.classes; c += blockDim.x)
     s += (double)weight_of<FL_W(D)>(a, c);
@@ -186,6 +192,7 @@ __global__ void __launch_bounds__(512)
 template <int D>
 __global__ void __launch_bounds__(256)
     shares(const __grid_constant__ loss_args a) {
+  fl_begin();
   typedef FL_W(D) V;
   double s = 0;
   int64_t col, r = a.inner == 1 ? blockIdx.x : fl_thread();
@@ -284,6 +291,7 @@ template <int D, int MODE> struct gradient {
 template <int D, int VEC, int MODE, int BLOCK>
 __global__ void __launch_bounds__(256)
     backward(const __grid_constant__ loss_args a) {
+  fl_begin();
   typedef FL_S(D) S;
   typedef FL_W(D) V;
   enum { U = D == FL_F64 ? 1 : VEC == 1 ? 8 : 4 };
@@ -305,6 +313,7 @@ __global__ void __launch_bounds__(256)
 template <int D>
 __global__ void __launch_bounds__(128)
     columns_backward(const __grid_constant__ loss_args a) {
+  fl_begin();
   typedef FL_S(D) S;
   typedef FL_W(D) V;
   int64_t r = fl_thread(), col;
@@ -325,6 +334,7 @@ __global__ void __launch_bounds__(128)
 template <int D>
 __global__ void __launch_bounds__(256)
     probabilities(const __grid_constant__ loss_args a) {
+  fl_begin();
   typedef FL_S(D) S;
 #pragma unroll 4
   for (int64_t i = fl_thread(); i < a.samples; i += fl_threads()) {

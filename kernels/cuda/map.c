@@ -122,7 +122,8 @@ static fl_status run_pieces(const fl_launch *l, const flc_spec *spec,
       return fli_fail(FL_ESIZE, "%s: rows of %lld elements are too long", l->op,
                       (long long)inner);
     flc_grid g = {.x = blocks_for(l, fl_ceil_div(part.n, part.each)),
-                  .block = THREADS};
+                  .block = THREADS,
+                  .early = true};
     fl_status s = FLC_RUN(l, *spec, g, part);
     if (s)
       return s;
@@ -228,7 +229,7 @@ static bool run_flat(const fl_launch *l, const flc_row *r, const fl_view *y,
           full = (int64_t)flc_chip_of(l)->processors * 2048;
   if (vectors >= full * MAP_TURNS(n_in))
     vectors = fl_ceil_div(vectors, MAP_TURNS(n_in));
-  flc_grid g = {.x = blocks_for(l, vectors), .block = THREADS};
+  flc_grid g = {.x = blocks_for(l, vectors), .block = THREADS, .early = true};
   *s = FLC_RUN(l, spec, g, a);
   return true;
 }

@@ -4,6 +4,7 @@
  * tests give 1 or 0. */
 #include "device/approx.cuh"
 #include "device/divisor.cuh"
+#include "device/early.cuh"
 
 #include "map.h"
 
@@ -111,6 +112,7 @@ template <int D, int O, int IN, int V, int E> struct flat_vector {
 template <int D, int O, int IN, int V, int E = D>
 __global__ void __launch_bounds__(256)
     flat(const __grid_constant__ map_flat a) {
+  fl_begin();
   enum { TURNS = MAP_TURNS(IN) };
   const int64_t step = fl_threads() * V;
   int64_t i = fl_thread() * V;
@@ -141,6 +143,7 @@ __global__ void __launch_bounds__(256)
  * a.each elements along the last dim, 1 or 4. */
 template <int D, int O, int IN>
 __global__ void __launch_bounds__(256) any(const __grid_constant__ map_any a) {
+  fl_begin();
   typedef FL_S(D) S;
   typedef FL_S(O) Y;
   typedef FL_W(D) T;
@@ -182,6 +185,7 @@ __global__ void __launch_bounds__(256) any(const __grid_constant__ map_any a) {
 template <int D> /* what it goes through */
 __global__ void __launch_bounds__(256)
     convert(const __grid_constant__ map_any a) {
+  fl_begin();
   typedef FL_W(D) T;
   for (int64_t i = fl_thread(); i < a.n; i += fl_threads()) {
     int64_t to = 0, from = 0;
@@ -203,6 +207,7 @@ __global__ void __launch_bounds__(256)
 template <int SIZE>
 __global__ void __launch_bounds__(256)
     words(const __grid_constant__ map_any a) {
+  fl_begin();
   typedef FL_BITS(SIZE) W;
   const int last = a.ndim - 1;
   const int64_t step = fl_threads() * a.each;

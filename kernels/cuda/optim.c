@@ -32,7 +32,7 @@ static bool written(int group) {
 
 static fl_status flush(stepping *c) {
   optim_args *a = &c->a;
-  flc_grid g = {.x = a->first[a->count], .block = OPTIM_THREADS};
+  flc_grid g = {.x = a->first[a->count], .block = OPTIM_THREADS, .early = true};
   fl_status s = g.x ? FLC_RUN(c->l, c->spec, g, *a) : FL_OK;
   if (a->parts)
     a->parts += g.x;
@@ -191,7 +191,7 @@ static fl_status optim_settle(const fl_launch *l, stepping *c,
   }
   c->a.later = p.to;
   flc_spec spec = FLC_SPEC("optim", "prepare", 0);
-  flc_grid one = {.x = 1, .block = 1};
+  flc_grid one = {.x = 1, .block = 1, .early = true};
   return FLC_RUN(l, spec, one, p);
 }
 
@@ -325,7 +325,7 @@ FLC_KERNEL(global_norm) {
   if (s == FL_OK)
     s = flush(&c);
   flc_spec spec = FLC_SPEC("optim", "finish", kind);
-  flc_grid one = {.x = 1, .block = blocks > 64 ? 1024 : 64};
+  flc_grid one = {.x = 1, .block = blocks > 64 ? 1024 : 64, .early = true};
   return s == FL_OK ? FLC_RUN(l, spec, one, f) : s;
 }
 

@@ -1,6 +1,7 @@
 /* Optimizer steps over many tensors in one launch, and the norm over many. A
  * block finds its tensor in the table among the arguments and takes a chunk of
  * it. Formulas are the CPU's. */
+#include "device/early.cuh"
 #include "device/flare.cuh"
 #include "optim.h"
 
@@ -172,6 +173,7 @@ void advance(const optim_args &a, const rule<RULE, T> &r,
 /* T is the type computed in: F32 or F64. */
 template <int RULE, int T, int DP, int DG, int DS>
 __global__ void step(const __grid_constant__ optim_args a) {
+  fl_begin();
   const int GROUPS = groups_of(RULE);
   if (fl_faulty(a.fault))
     return;
@@ -204,6 +206,7 @@ __global__ void step(const __grid_constant__ optim_args a) {
 
 template <int NONE>
 __global__ void prepare(const __grid_constant__ optim_prepare a) {
+  fl_begin();
   double lr = a.lr ? fl_load<double>(a.lr, a.lr_dtype, 0) : a.lr_value;
   double t = a.step ? fl_load<double>(a.step, a.step_dtype, 0) : a.step_value;
   *a.to = {lr, lr / (1 - pow(a.b1, t)), 1 / sqrt(1 - pow(a.b2, t))};
@@ -236,6 +239,7 @@ template <int KIND> double optim_whole(double v) {
 
 template <int KIND, int D>
 __global__ void norm(const __grid_constant__ optim_args a) {
+  fl_begin();
   chunk c = chunk_of(a);
   const FL_S(D) *x = (const FL_S(D) *)a.at[c.tensor] + c.start;
   bool wide = ((uintptr_t)x & (4 * sizeof(*x) - 1)) == 0;
@@ -263,6 +267,7 @@ __global__ void norm(const __grid_constant__ optim_args a) {
 
 template <int KIND>
 __global__ void finish(const __grid_constant__ optim_finish a) {
+  fl_begin();
   double sum = 0;
   for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)
     sum = KIND == OPTIM_MOST ? fl_maximum(sum, a.parts[i]) : sum + a.parts[i];

@@ -152,7 +152,8 @@ static flc_grid grid_rows(plan *p, int processors) {
   int64_t rows = THREADS / a->lanes;
   return (flc_grid){.x = (unsigned)fl_ceil_div(a->results, rows),
                     .y = (unsigned)a->pieces,
-                    .block = THREADS};
+                    .block = THREADS,
+                    .early = true};
 }
 
 static flc_grid grid_columns(plan *p, int processors, int lot) {
@@ -168,8 +169,10 @@ static flc_grid grid_columns(plan *p, int processors, int lot) {
     pieces = at_most(busy / blocks, p->lines / (a->by * 2 * LOT) + 1);
   a->per_piece = fl_ceil_div(p->lines, pieces);
   a->pieces = (int)fl_ceil_div(p->lines, a->per_piece);
-  return (flc_grid){
-      .x = (unsigned)blocks, .y = (unsigned)a->pieces, .block = THREADS};
+  return (flc_grid){.x = (unsigned)blocks,
+                    .y = (unsigned)a->pieces,
+                    .block = THREADS,
+                    .early = true};
 }
 
 /* Bytes of what is accumulated for a result. */
@@ -211,7 +214,8 @@ static fl_status reduce_launch(plan *p) {
     a->lanes = THREADS;
   spec = spec_of("merge", p->kind, p->dtype, 0);
   grid = (flc_grid){.x = (unsigned)fl_ceil_div(a->results * a->lanes, THREADS),
-                    .block = THREADS};
+                    .block = THREADS,
+                    .early = true};
   return FLC_RUN(p->l, spec, grid, *a);
 }
 
@@ -223,7 +227,8 @@ static fl_status launch_empty(plan *p) {
   a->blocks = 1;
   flc_spec spec = spec_of("rows", p->kind, p->dtype, 0);
   flc_grid grid = {.x = (unsigned)fl_ceil_div(a->results, THREADS),
-                   .block = THREADS};
+                   .block = THREADS,
+                   .early = true};
   return FLC_RUN(p->l, spec, grid, *a);
 }
 

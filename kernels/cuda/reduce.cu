@@ -2,6 +2,7 @@
  * the columns), and the merge of the pieces of both. Which thread reads an
  * element and where a partial result is merged are fixed, so results do not
  * depend on the order in which blocks run. */
+#include "device/early.cuh"
 #include "device/line.cuh"
 #include "reduce.h"
 
@@ -479,6 +480,7 @@ template <int K, int D> struct taker {
 template <int K, int D>
 __global__ void __launch_bounds__(256, REDUCE_ROW_BLOCKS(K, D))
     rows(const __grid_constant__ reduce_args a) {
+  fl_begin();
   typedef FL_S(D) S;
   int lane = threadIdx.x % a.lanes, side = blockDim.x / a.lanes;
   int64_t r = (int64_t)blockIdx.x * side + threadIdx.x / a.lanes;
@@ -537,6 +539,7 @@ inline void read_line(fl_vec<S, N> &b, fl_vec<S, N> &c, const S *x, const S *x2,
 template <int K, int D, int N>
 __global__ void __launch_bounds__(256, REDUCE_COLUMN_BLOCKS(K))
     columns(const __grid_constant__ reduce_args a) {
+  fl_begin();
   typedef typename value_of<K, D>::T V;
   typedef typename acc_of<K, V>::T A;
   typedef FL_S(D) S;
@@ -617,6 +620,7 @@ __global__ void __launch_bounds__(256, REDUCE_COLUMN_BLOCKS(K))
 template <int K, int D>
 __global__ void __launch_bounds__(256)
     merge(const __grid_constant__ reduce_args a) {
+  fl_begin();
   typedef typename acc_of<K, typename value_of<K, D>::T>::T A;
   int lane = threadIdx.x % a.lanes, side = blockDim.x / a.lanes;
   int64_t r = (int64_t)blockIdx.x * side + threadIdx.x / a.lanes, out = 0;

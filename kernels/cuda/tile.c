@@ -597,7 +597,8 @@ static fl_status ready_make(const fl_launch *l, tile_ready *r) {
   for (int k = 0; k < r->kernels; k++) {
     r->text[k] = k ? flc_text_find(key + (uint64_t)k) : text;
     h = head_of(r->text[k]);
-    r->grid[k] = (flc_grid){.x = h.x, .y = h.y, .block = h.block};
+    r->grid[k] =
+        (flc_grid){.x = h.x, .y = h.y, .block = h.block, .early = true};
   }
   return FL_OK;
 }

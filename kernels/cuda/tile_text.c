@@ -47,6 +47,9 @@ const char *flc_memory_type(const tile_plan *p, int operand) {
   return names[p->dtype[operand]];
 }
 
+#define FEW_ROWS   8          /* whose vectors are asked for early */
+#define PREFETCHED (16 << 10) /* bytes of one, at most */
+
 /* --- scopes --- */
 
 /* Where values are declared: a row's (stage: the phase that is known), or an
@@ -615,6 +618,45 @@ static void put_operands(tile_text *to, const tile_plan *p) {
             flc_memory_type(p, p->t->n_in + k), p->t->n_in + k);
 }
 
+/* Bytes of an aligned vector that leaf k loads along one dim from its beginning
+ * on, as a norm's weight; 0: it is something else. */
+static int64_t vector_bytes(const tile_plan *p, int k) {
+  const fl_leaf *x = leaf_of(p, k);
+  const fl_form *at = &p->leaf[k];
+  int64_t n = 0;
+  if (!is_load(p, k) || !p->live[k] || x->mask >= 0 || at->offset ||
+      !(p->aligned >> x->operand & 1))
+    return 0;
+  for (int i = 0; i < p->t->n_positions; i++)
+    if (flc_leaf_along(p, k, i))
+      return 0;
+  for (int d = 0; d < p->n_dims; d++)
+    if (at->coef[d]) {
+      if (n || at->coef[d] != 1)
+        return 0;
+      n = p->size[d] * (int64_t)fl_dtype_size(p->dtype[x->operand]);
+    }
+  return n / 16 * 16;
+}
+
+/* Of a few rows: asks for vectors while the kernel in front still runs, since
+ * weights lie in no cache. */
+static void put_prefetches(tile_text *to, const tile_plan *p) {
+  uint64_t asked = 0;
+  int thread = 0;
+  for (int k = 0; k < n_in(p) && p->rows <= FEW_ROWS && !p->sums; k++) {
+    int64_t bytes = vector_bytes(p, k);
+    uint64_t bit = 1ULL << leaf_of(p, k)->operand;
+    if (bytes == 0 || bytes > PREFETCHED || asked & bit)
+      continue;
+    asked |= bit;
+    flc_put(
+        to,
+        "if (threadIdx.x == %d) fl_prefetch((const void *)a.at[%d], %lld);\n",
+        thread++, leaf_of(p, k)->operand, (long long)bytes);
+  }
+}
+
 /* Which row, or rows; threads beyond the last do it again, but store nothing,
  * since others wait for them. */
 static void put_place(tile_text *to, const tile_plan *p) {
@@ -713,6 +755,8 @@ char *flc_tile_text(tile_plan *p, int k, const char *head) {
           "__global__ void __launch_bounds__(%d%s%.0d) tile(const "
           "__grid_constant__ tile_args a) {\nfl_let_next();\n",
           threads, p->resident ? ", " : "", p->resident);
+  put_prefetches(&to, p);
+  flc_put(&to, "fl_await();\n");
   size_t body = to.n;
   put_kernel(&to, p, k);
   flc_put(&to, "}\n");

@@ -439,7 +439,8 @@ static fl_status run_few(work *w) {
   flc_spec spec = few_spec((int)w->dtype, cols, flc_power(a->nq, 4));
   flc_grid g = {.x = (unsigned)(w->heads_all * a->parts),
                 .block = THREADS,
-                .cluster = a->joined ? (unsigned)a->parts : 0};
+                .cluster = a->joined ? (unsigned)a->parts : 0,
+                .early = true};
   return s ? s : FLC_RUN(w->l, spec, g, *a);
 }
 

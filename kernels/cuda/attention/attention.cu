@@ -93,6 +93,7 @@ __global__ void __launch_bounds__(ATT_THREADS)
 /* --- a few queries, as when text is generated --- */
 
 #define FEW_KEYS  4 /* of a group of lanes at a time */
+#define FEW_AHEAD 256 /* of a block, that are asked for early */
 #define ATT_PARTS 8 /* of a cluster, at most */
 
 /* A running softmax of one query; o: this lane's columns. */
@@ -153,6 +154,22 @@ inline uint4 few_read(const uint16_t *at, bool there) {
   if (there)
     v = *(const uint4 *)at;
   return v;
+}
+/* Asks for a row of keys or values. */
+inline void few_prefetch(const uint16_t *row, int64_t cols) {
+#pragma unroll 1
+  for (int64_t i = 0; i < cols; i += 64)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(
+        __cvta_generic_to_global(row + i)));
+}
+/* For the keys of a block, since those of earlier steps lie in no cache. */
+inline void few_ahead(const attention_args &a, const uint16_t *k,
+                      const uint16_t *v, int64_t start, int64_t end) {
+  if (end - start <= FEW_AHEAD)
+    for (int64_t key = start + threadIdx.x; key < end; key += ATT_THREADS) {
+      few_prefetch(k + key * a.k.row, a.d);
+      few_prefetch(v + key * a.v.row, a.dv_cols);
+    }
 }
 template <int D> void few_unpack(float (&to)[8], const uint4 &from) {
   typedef FL_S(D) S;
@@ -266,11 +283,11 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
                  *from = att_rows<uint16_t>(a.q, b, h) + col;
   float q[Q][8];
   few_state r[Q];
-  fl_let_next();
+  few_ahead(a, k - col, v - col, start, end);
+  fl_begin();
 #pragma unroll
   for (int i = 0; i < Q; i++) {
-    bool there = i < a.nq && col < a.d;
-    few_unpack<D>(q[i], few_read(from + i * a.q.row, there));
+    few_unpack<D>(q[i], few_read(from + i * a.q.row, i < a.nq && col < a.d));
     r[i].start();
   }
 #pragma unroll 1

@@ -1,17 +1,17 @@
 /* A driver with one GPU whose memory is the host's and whose kernels do nothing
  * but what FAKE_FAULT and FAKE_HANG say: "name:700" leaves that error for good,
  * "name" never ends. FAKE_MEMORY is how many bytes there are, FAKE_LAUNCHED a
- * file that gets the names of what is launched, FAKE_MAJOR and FAKE_MINOR its
- * compute capability (9.0), FAKE_SHARED the bytes of shared memory that a block
- * may ask for. FAKE_LAUNCHED gets "graph" when one is launched, then the names
- * of its launches, and "set" with a kernel's name when one of a graph changes.
- * Events tell the time of the device: each launch takes FAKE_TIME microseconds
- * (10), or what FAKE_TIMES says of its kernel ("name:20,other:30"). An event
- * has happened when FAKE_LAG launches (0) are behind it.
- * A call that breaks a capture makes it fail as a driver does,
- * and so does a launch of the kernel FAKE_BREAKS.
- * A program that waits for what never ends, other than by asking,
- * is stopped with status 99. */
+ * file that gets the names of what is launched, FAKE_EARLY one that gets file
+ * and name of what may begin before the launch in front has ended, FAKE_MAJOR
+ * and FAKE_MINOR its compute capability (9.0), FAKE_SHARED the bytes of shared
+ * memory that a block may ask for. FAKE_LAUNCHED gets "graph" when one is
+ * launched, then the names of its launches, and "set" with a kernel's name when
+ * one of a graph changes. Events tell the time of the device: each launch takes
+ * FAKE_TIME microseconds (10), or what FAKE_TIMES says of its kernel
+ * ("name:20,other:30"). An event has happened when FAKE_LAG launches (0) are
+ * behind it. A call that breaks a capture makes it fail as a driver does, and
+ * so does a launch of the kernel FAKE_BREAKS. A program that waits for what
+ * never ends, other than by asking, is stopped with status 99. */
 #include "../../../kernels/cuda/driver/library.h"
 
 #include <stdio.h>
@@ -368,18 +368,25 @@ CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
   return broken;
 }
 
-/* --- kernels: a function is its name --- */
+/* --- kernels: a function is its name, then, behind the 0, its file --- */
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
-  (void)image;
-  *module = NULL;
+  *module = (CUmodule)strndup(image, 63);
+  return broken;
+}
+
+CUresult cuModuleUnload(CUmodule module) {
+  free(module);
   return broken;
 }
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module,
                              const char *name) {
-  (void)module;
-  *function = (CUfunction)strdup(name);
+  size_t n = strlen(name) + 1, n_file = strlen((char *)module) + 1;
+  char *to = malloc(n + n_file);
+  memcpy(to, name, n);
+  memcpy(to + n, module, n_file);
+  *function = (CUfunction)(void *)to;
   return broken;
 }
 
@@ -461,8 +468,12 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
   (void)params, (void)extra;
   for (unsigned i = 0; i < config->numAttrs; i++)
     if (config->attrs[i].id ==
-        CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
-      note_in("FAKE_EARLY", (const char *)function);
+        CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+      const char *name = (const char *)function;
+      char text[300];
+      snprintf(text, sizeof text, "%s %s", name + strlen(name) + 1, name);
+      note_in("FAKE_EARLY", text);
+    }
   return launch(function, config->sharedMemBytes);
 }
 
