@@ -5,10 +5,19 @@
 #include "fits.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Counted from the last dim; 1 for a dim that is not there. */
 static int64_t size_at(const fl_meta *m, int from_last) {
   return from_last <= m->ndim ? m->shape[m->ndim - from_last] : 1;
+}
+
+fl_status fli_fits_heads(const char *row, int64_t heads, int64_t of_keys) {
+  if (heads == 0 || of_keys == 0 ? heads != of_keys : heads % of_keys != 0)
+    return fli_fail(FL_ESHAPE,
+                    "%s: %lld heads of q cannot share %lld heads of k equally",
+                    row, (long long)heads, (long long)of_keys);
+  return FL_OK;
 }
 
 static fl_status check_operands(const fl_meta *q, const fl_meta *k,
@@ -28,13 +37,7 @@ static fl_status check_operands(const fl_meta *q, const fl_meta *k,
                     fli_shape_text(q->ndim, q->shape),
                     fli_shape_text(k->ndim, k->shape),
                     fli_shape_text(v->ndim, v->shape));
-  int64_t heads = size_at(q, 3), of_keys = size_at(k, 3);
-  if (heads == 0 || of_keys == 0 ? heads != of_keys : heads % of_keys != 0)
-    return fli_fail(FL_ESHAPE,
-                    "attention: %lld heads of q cannot share %lld heads of k "
-                    "equally",
-                    (long long)heads, (long long)of_keys);
-  return FL_OK;
+  return fli_fits_heads("attention", size_at(q, 3), size_at(k, 3));
 }
 
 static fl_status check_mask(const fl_meta *q, const fl_meta *k,
@@ -76,6 +79,29 @@ fl_status fli_shape_attention(fli_infer *c) {
   return FL_OK;
 }
 
+#define FOLLOW(row)                                                            \
+  (FL_IN_FOLLOWS(row, dy, q) && FL_IN_FOLLOWS(row, q, k) &&                    \
+   FL_IN_FOLLOWS(row, k, v) && FL_IN_FOLLOWS(row, y, lse) &&                   \
+   FL_IN_FOLLOWS(row, lse, seed) && FL_IN_FOLLOWS(row, seed, offset))
+
+fl_status fli_fits_attention(fli_infer *c, int first, int ndim,
+                             const int64_t *y, const int64_t *lse) {
+  _Static_assert(
+      FOLLOW(attention_backward) && FOLLOW(attention_varlen_backward) &&
+          FL_IN_attention_backward_q == FL_IN_attention_varlen_backward_q,
+      "read for both rows");
+  FLI_TRY(fli_fits(c, first, ndim, y));
+  FLI_TRY(fli_fits(c, first + 1, ndim - 1, lse));
+  FLI_TRY(fli_fits(c, first + 2, 0, NULL));
+  FLI_TRY(fli_fits(c, first + 3, 0, NULL));
+  for (int k = 0; k < 3; k++) {
+    const fl_meta *of = c->in[FL_IN_attention_backward_q + k];
+    c->out[k].ndim = of->ndim;
+    memcpy(c->out[k].shape, of->shape, (size_t)of->ndim * sizeof *of->shape);
+  }
+  return FL_OK;
+}
+
 fl_status fli_shape_attention_backward(fli_infer *c) {
   const fl_meta *dy = c->in[FL_IN_attention_backward_dy],
                 *q = c->in[FL_IN_attention_backward_q],
@@ -92,16 +118,8 @@ fl_status fli_shape_attention_backward(fli_infer *c) {
   if (c->in[FL_IN_attention_backward_mask])
     FLI_TRY(check_mask(q, c->in[FL_IN_attention_backward_k],
                        c->in[FL_IN_attention_backward_mask]));
-  FLI_TRY(fli_fits(c, FL_IN_attention_backward_y, dy->ndim, dy->shape));
-  FLI_TRY(fli_fits(c, FL_IN_attention_backward_lse, q->ndim - 1, q->shape));
-  FLI_TRY(fli_fits(c, FL_IN_attention_backward_seed, 0, NULL));
-  FLI_TRY(fli_fits(c, FL_IN_attention_backward_offset, 0, NULL));
-  for (int k = 0; k < 3; k++) {
-    c->out[k].ndim = c->in[1 + k]->ndim;
-    for (int i = 0; i < c->out[k].ndim; i++)
-      c->out[k].shape[i] = c->in[1 + k]->shape[i];
-  }
-  return FL_OK;
+  return fli_fits_attention(c, FL_IN_attention_backward_y, q->ndim, dy->shape,
+                            q->shape);
 }
 
 /* Of the products of queries with keys, and of scores with values; a causal

@@ -36,11 +36,7 @@ static fl_status check_all(const char *row, const fl_meta *const *in) {
                     row, fli_shape_text(q->ndim, q->shape),
                     fli_shape_text(k->ndim, k->shape),
                     fli_shape_text(v->ndim, v->shape));
-  int64_t heads = q->shape[1], of_keys = k->shape[1];
-  if (heads == 0 || of_keys == 0 ? heads != of_keys : heads % of_keys != 0)
-    return fli_fail(FL_ESHAPE,
-                    "%s: %lld heads of q cannot share %lld heads of k equally",
-                    row, (long long)heads, (long long)of_keys);
+  FLI_TRY(fli_fits_heads(row, q->shape[1], k->shape[1]));
   FLI_TRY(check_sums(row, in[3], "cu_seqlens_q", -1));
   if (in[4])
     return check_sums(row, in[4], "cu_seqlens_k", in[3]->shape[0]);
@@ -79,16 +75,8 @@ fl_status fli_shape_attention_varlen_backward(fli_infer *c) {
   int64_t like[3] = {q->shape[0], q->shape[1], v->shape[2]},
           sums[2] = {q->shape[1], q->shape[0]};
   FLI_TRY(fli_fits(c, FL_IN_attention_varlen_backward_dy, 3, like));
-  FLI_TRY(fli_fits(c, FL_IN_attention_varlen_backward_y, 3, like));
-  FLI_TRY(fli_fits(c, FL_IN_attention_varlen_backward_lse, 2, sums));
-  FLI_TRY(fli_fits(c, FL_IN_attention_varlen_backward_seed, 0, NULL));
-  FLI_TRY(fli_fits(c, FL_IN_attention_varlen_backward_offset, 0, NULL));
-  for (int k = 0; k < 3; k++) {
-    c->out[k].ndim = 3;
-    for (int i = 0; i < 3; i++)
-      c->out[k].shape[i] = c->in[1 + k]->shape[i];
-  }
-  return FL_OK;
+  return fli_fits_attention(c, FL_IN_attention_varlen_backward_y, 3, like,
+                            sums);
 }
 
 /* Lengths are in memory: what all sequences of the average length need. */

@@ -18,4 +18,11 @@ static inline fl_status fli_fits(const fli_infer *c, int k, int ndim,
                   fli_shape_text(ndim, shape));
 }
 
+/* Rows of attention: heads of q share those of k and v equally. */
+fl_status fli_fits_heads(const char *row, int64_t heads, int64_t of_keys);
+/* Their gradients: inputs `first` and the following, y, lse, seed and offset,
+ * and the results, which have the shapes of q, k and v. */
+fl_status fli_fits_attention(fli_infer *c, int first, int ndim,
+                             const int64_t *y, const int64_t *lse);
+
 #endif
