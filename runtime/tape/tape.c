@@ -627,7 +627,11 @@ fl_status fl_tensor_set_grad(fl_tensor *t, fl_tensor *grad) {
   FLI_NEED(t, "t");
   fli_extra *x;
   FLI_TRY(alive(t));
-  if (grad && (grad->rt != t->rt || !fli_same_shape(&grad->meta, &t->meta)))
+  if (grad && grad->rt != t->rt)
+    return grad->rt
+               ? fli_fail(FL_EOWNER, "the gradient belongs to another runtime")
+               : fli_fail(FL_ECLOSED, "the gradient is closed");
+  if (grad && !fli_same_shape(&grad->meta, &t->meta))
     return fli_fail(FL_ESHAPE, "a gradient has its tensor's shape %s, not %s",
                     fli_shape_text(t->meta.ndim, t->meta.shape),
                     fli_shape_text(grad->meta.ndim, grad->meta.shape));

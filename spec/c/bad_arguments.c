@@ -449,6 +449,7 @@ static void test_gradients(void) {
   NEEDS(fl_tensor_set_grad(NULL, t), "t");
   TAKES(fl_tensor_set_grad(leaf, NULL));
   REFUSES(fl_tensor_set_grad(gone, NULL), FL_ECLOSED);
+  REFUSES(fl_tensor_set_grad(leaf, gone), FL_ECLOSED);
   NEEDS(fl_tensor_place(NULL, t, 0), "t");
   NEEDS(fl_tensor_place(t, NULL, 0), "flat");
   REFUSES(fl_tensor_place(t, leaf, -1), FL_ESHAPE);
