@@ -36,11 +36,8 @@ local tools = [[
 ]]
 
 local function good(n, text, device)
-  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n),
-    (device and ("local device = %q\n"):format(device) or "local device\n") .. tools .. text)
-  launch.remove(folder)
-  assert.equal(0, status, out)
-  return out
+  return launch.good(n, (device and ("local device = %q\n"):format(device) or "local device\n")
+    .. tools .. text)
 end
 
 describe("data parallel", function()

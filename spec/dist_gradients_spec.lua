@@ -33,11 +33,7 @@ local tools = [[
 ]]
 
 local function good(n, text, device)
-  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n),
-    ("local device = %q\n"):format(device or "cpu") .. tools .. text)
-  launch.remove(folder)
-  assert.equal(0, status, out)
-  return out
+  return launch.good(n, ("local device = %q\n"):format(device or "cpu") .. tools .. text)
 end
 
 describe("gradients that travel in fewer bits", function()

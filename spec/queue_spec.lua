@@ -47,11 +47,7 @@ local tools = [[
   end
 ]]
 
-local function good(text, n)
-  local status, out, _, folder = launch.run(("-n %d --tee all"):format(n or 2), tools .. text)
-  launch.remove(folder)
-  assert.equal(0, status, out)
-end
+local function good(text, n) launch.good(n or 2, tools .. text) end
 
 describe("gradients on their way", function()
   it("may come in parts, one from each checkpoint", function()

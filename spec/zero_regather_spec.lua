@@ -34,16 +34,7 @@ local tools = [[
   end
 ]]
 
-local function good(n, text)
-  local mine = launch.folder ""
-  local file <close> = assert(io.open(mine .. "/script.lua", "w"))
-  file:write('local flare = require "flare"\nlocal dist = flare.dist\n',
-    "local rank, size = dist.init()\n", tools, text)
-  file:close()
-  local status, out = launch.shell(mine, ("exec $F launch -n %d --tee all script.lua"):format(n))
-  launch.remove(mine)
-  assert.equal(0, status, out)
-end
+local function good(n, text) launch.good(n, tools .. text) end
 
 describe("ZeRO that gathers again", function()
   it("has no weights on the tape, nor their casts", function()
