@@ -207,6 +207,8 @@ static int compiled_stats(lua_State *L) {
   lua_setfield(L, -2, "graph_bytes");
   lua_pushinteger(L, s.plans);
   lua_setfield(L, -2, "plans");
+  lua_pushinteger(L, s.traces);
+  lua_setfield(L, -2, "traces");
   lua_pushinteger(L, s.launches);
   lua_setfield(L, -2, "launches");
   lua_pushinteger(L, s.kernels);

@@ -70,7 +70,8 @@ typedef struct fl_compiled_call {
 FL_API fl_status fl_compiled_note(fl_compiled *c, const fl_compiled_call *call);
 /* The trace of the call that has ended, which is made of a call like the one
  * before; -1: there is none, and *why, if not NULL, says what stands against
- * it, until the next call. */
+ * it, until the next call. A new one takes the place of the least recently used
+ * of 16, and those of before tensors have moved are freed. */
 FL_API int fl_compiled_traced(const fl_compiled *c, const char **why);
 /* How many launches wait; -1: none can. */
 FL_API int64_t fl_compiled_position(const fl_compiled *c);
@@ -99,7 +100,7 @@ typedef struct fl_compiled_stats {
                           were being compiled */
   const char *failure; /* why a kernel could not be compiled, NULL; its plan is
                           not used. Valid until the function is freed */
-  int plans, graphs;
+  int plans, graphs, traces; /* that it keeps */
   size_t graph_bytes; /* memory of the graphs of its plans' temporaries, which
                          those of other functions use, too */
   uint32_t launches, kernels; /* of the plan last used: before, after fusion */

@@ -481,6 +481,7 @@ static void calls_count(fl_compiled *c) {
   else if (c->fresh && ++c->misses >= MISSES && !c->off) {
     c->off = c->varies = true;
     plans_free(c);
+    fli_pure_clean(c);
   }
   c->fresh = c->used = false;
 }
@@ -577,6 +578,7 @@ void fl_compiled_get(const fl_compiled *c, fl_compiled_stats *s) {
                            .planned = c->planned,
                            .replayed = c->replayed,
                            .traced = c->pure ? c->pure->entered : 0,
+                           .traces = c->pure ? c->pure->n_traces : 0,
                            .unready = c->unready,
                            .failure = c->failure[0] ? c->failure : NULL,
                            .off = c->off,

@@ -76,6 +76,49 @@ void fli_pure_begin(struct fli_pure *u) {
   u->feeding = NULL;
 }
 
+/* --- traces --- */
+
+static fli_plan *plan_with(const fl_compiled *c, uint64_t id) {
+  for (int k = 0; k < c->n_plans; k++)
+    if (c->plans[k]->id == id)
+      return c->plans[k];
+  return NULL;
+}
+
+/* Whether no later call can have t: its plan has gone, or tensors have moved.
+ */
+static bool trace_ended(const fl_compiled *c, const fli_trace *t) {
+  return !plan_with(c, t->id) || t->moves != c->rt->moves;
+}
+
+static void trace_remove(struct fli_pure *u, int k) {
+  fli_trace *t = u->traces[k];
+  u->traces[k] = u->traces[--u->n_traces];
+  fli_trace_free(t);
+}
+
+void fli_pure_clean(fl_compiled *c) {
+  struct fli_pure *u = c->pure;
+  for (int k = u ? u->n_traces : 0; k-- > 0;)
+    if (u->traces[k] != u->feeding && trace_ended(c, u->traces[k]))
+      trace_remove(u, k);
+}
+
+/* t takes the place of the least recently used, if there are many. */
+static void trace_add(fl_compiled *c, fli_trace *t) {
+  struct fli_pure *u = c->pure;
+  int oldest = 0;
+  fli_pure_clean(c);
+  for (int k = 0; k < u->n_traces; k++)
+    if (u->traces[k]->turn < u->traces[oldest]->turn)
+      oldest = k;
+  if (u->n_traces == FLI_TRACES)
+    trace_remove(u, oldest);
+  t->turn = ++u->turn;
+  u->made = t->number = u->made_so_far++;
+  u->traces[u->n_traces++] = t;
+}
+
 /* --- calls with code --- */
 
 /* What the next call is compared with: its numbers, and tensors that this one
@@ -109,11 +152,10 @@ void fli_pure_see(struct fli_pure *u, fli_window *w, const fli_plan *p) {
     u->last_id = u->feeding ? u->last_id : 0;
     return;
   }
-  if (u->repeats && u->last_id == p->id && u->n_traces < FLI_TRACES) {
+  if (u->repeats && u->last_id == p->id) {
     fli_trace *t = fli_trace_make(u, w, p);
     if (t) {
-      u->made = u->n_traces;
-      u->traces[u->n_traces++] = t;
+      trace_add(w->owner, t);
       pure_forget_last(u);
       return;
     }
@@ -290,10 +332,10 @@ static void feed_numbers(fli_window *w, const fli_trace *t,
   }
 }
 
-static fli_plan *plan_with(const fl_compiled *c, uint64_t id) {
-  for (int k = 0; k < c->n_plans; k++)
-    if (c->plans[k]->id == id)
-      return c->plans[k];
+static fli_trace *trace_with(const struct fli_pure *u, int number) {
+  for (int k = 0; u && k < u->n_traces; k++)
+    if (u->traces[k]->number == number)
+      return u->traces[k];
   return NULL;
 }
 
@@ -305,9 +347,9 @@ fl_status fl_compiled_enter(fl_compiled *c, int trace, int n,
   FLI_TRY(fli_check_tensors(__func__, "in", c->rt, n, in));
   struct fli_pure *u = c->pure;
   *fits = false;
-  if (!u || trace < 0 || trace >= u->n_traces)
+  fli_trace *t = trace_with(u, trace);
+  if (!t)
     return FL_OK;
-  fli_trace *t = u->traces[trace];
   const fli_plan *p = plan_with(c, t->id);
   if (!p || !trace_allowed(c, t) || (uint32_t)n != t->n_inputs)
     return FL_OK;
@@ -324,6 +366,7 @@ fl_status fl_compiled_enter(fl_compiled *c, int trace, int n,
       FLI_TRY(fl_tensor_set_grad(t->grads[k].leaf, t->grads[k].grad));
   u->feeding = t;
   u->entered++;
+  t->turn = ++u->turn;
   fli_window_expect(c->window, p);
   fli_window_begin(c->window, t->device);
   *fits = c->window->follows;

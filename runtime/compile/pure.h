@@ -60,7 +60,9 @@ typedef struct fli_trace_grad { /* references */
 } fli_trace_grad;
 
 typedef struct fli_trace {
-  uint64_t id; /* of the recording */
+  int number;
+  uint64_t turn; /* of its last call */
+  uint64_t id;   /* of the recording */
   fl_device device;
   unsigned modes;
   uint32_t moves; /* of tensors, before it */
@@ -78,8 +80,9 @@ typedef struct fli_trace {
 /* What a pure function knows; NULL for others. */
 struct fli_pure {
   fl_runtime *rt;
-  int n_traces;
+  int n_traces, made_so_far;
   fli_trace *traces[FLI_TRACES];
+  uint64_t turn;          /* counts calls of traces */
   fl_generator generator; /* when the call began */
   uint32_t windows;       /* of this call */
   uint64_t entered;       /* calls without the code */
@@ -112,6 +115,8 @@ fl_status fli_pure_new(fl_compiled *c);
 void fli_pure_free(struct fli_pure *u);
 void fli_pure_begin(struct fli_pure *u);
 void fli_pure_end(struct fli_pure *u); /* u may be NULL */
+/* Frees the traces that no call can have any more; c->pure may be NULL. */
+void fli_pure_clean(fl_compiled *c);
 /* The window of a call is about to run, like those of plan p. */
 void fli_pure_see(struct fli_pure *u, fli_window *w, const fli_plan *p);
 

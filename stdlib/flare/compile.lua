@@ -95,13 +95,14 @@ end
 --- What a compiled function has done: `windows`, runs of waiting kernels; `planned`, those that a
 -- plan ran; `traced`, calls of a pure function without its code; `replayed`, those that a graph of
 -- launches ran; `unready`, those that ran without their plan, as its kernels were being compiled;
--- `failure`, why one could not be compiled, so that its plan is not used; `plans`; `graphs`, and
--- `graph_bytes`, memory of their temporaries; `launches` and `kernels` of the plan last used,
--- before and after fusion; `chunks` of its launches that run chunk by chunk; `repeats`, launches
--- that run a second time; `memory`, bytes of its results and temporaries, at most at a time,
--- without what kernels need while they run; `off`, true if calls kept having new shapes or
--- operators, or took longer with plans on the CPU, so that they are no longer compiled; `with` and
--- `without`, the least seconds of such a call with plans and without, if calls were timed.
+-- `failure`, why one could not be compiled, so that its plan is not used; `plans`, and `traces` of
+-- a pure function, that are kept; `graphs`, and `graph_bytes`, memory of their temporaries;
+-- `launches` and `kernels` of the plan last used, before and after fusion; `chunks` of its
+-- launches that run chunk by chunk; `repeats`, launches that run a second time; `memory`, bytes of
+-- its results and temporaries, at most at a time, without what kernels need while they run; `off`,
+-- true if calls kept having new shapes or operators, or took longer with plans on the CPU, so that
+-- they are no longer compiled; `with` and `without`, the least seconds of such a call with plans
+-- and without, if calls were timed.
 -- @param f what compile returned @return a table
 function M.compile_stats(f)
   local object = objects[f]

@@ -6,6 +6,7 @@ local fail = require "flare.fail"
 local M = {}
 
 local MOST = 64 -- tensors among arguments and results; lua/compile.c has it, too
+local TRACES = 16 -- that are kept, those used last; runtime/compile/pure.h has it, too
 local TRIES = 3 -- calls that might have been traced, but for a reason, before it is an error
 
 -- While the code of a pure function runs: what notes code that has to run in every call.
@@ -137,6 +138,7 @@ function Pure:settle()
   if id then
     self.last.id = id
     table.insert(self.traces, 1, self.last)
+    self.traces[TRACES + 1] = nil
     self.tries = 0
   elseif why then
     self.tries = self.tries + 1
@@ -150,8 +152,10 @@ function Pure:call(...)
     self:settle()
   end
   local n, training = select("#", ...), self.module and self.module.training
-  for _, trace in ipairs(self.traces) do
+  for i, trace in ipairs(self.traces) do
     if fits(trace, training, n, ...) and core.pure_enter(self.object, trace.id, ...) then
+      if i > 1 then table.move(self.traces, 1, i - 1, 2) end
+      self.traces[1] = trace
       return self:replay(trace)
     end
   end
