@@ -50,6 +50,20 @@ describe("on a GPU that computes nothing", function()
     end
   end
 
+  it("sums of few lines take one kernel", function()
+    local names = place .. "/launched"
+    local sums = {[128] = "columns<0, 1, 1>", [4096] = "columns<0, 1, 1> merge<0, 1>"}
+    for lines, kernels in pairs(sums) do
+      os.remove(names)
+      local script = "require 'flare'.zeros({%d, 10}, {device = 'cuda'}):sum(1)"
+      local said, status = fakes.run(place, "FLARE_CACHE=off FAKE_LAUNCHED=" .. names,
+        script:format(lines))
+      assert.equal(0, status, said)
+      local found = tree.read(names):gsub("flat<.->\n", ""):gsub("\n", " "):gsub(" $", "")
+      assert.equal(kernels, found)
+    end
+  end)
+
   it("a launch that asks for more shared memory than the chip has is refused by name", function()
     local out = tree.output(fakes.command(place, "FLARE_CACHE=off FAKE_SHARED=4096",
       "-e 'require([[flare]]).ones({64, 64}, {device = [[cuda]]}):matmul("

@@ -9,6 +9,7 @@
 
 #define THREADS 256
 #define LOT     4 /* accesses of a thread that are worth having it */
+#define WORTH   4 /* pieces of columns that are worth a launch to merge them */
 
 typedef struct axis {
   int64_t size, in, out;
@@ -164,9 +165,10 @@ static flc_grid grid_columns(plan *p, int processors, int lot) {
   a->by = power_for(p->lines, THREADS / a->bx);
   a->bz = THREADS / (a->bx * a->by);
   a->tiles = fl_ceil_div(p->width, (int64_t)a->bx * lot);
-  int64_t blocks = a->tiles * fl_ceil_div(outers, a->bz), pieces = 1;
-  if (blocks < busy)
-    pieces = at_most(busy / blocks, p->lines / (a->by * 2 * LOT) + 1);
+  int64_t blocks = a->tiles * fl_ceil_div(outers, a->bz), pieces = 1,
+          worth = p->lines / (a->by * 2 * LOT) + 1;
+  if (blocks < busy && worth >= WORTH)
+    pieces = at_most(busy / blocks, worth);
   a->per_piece = fl_ceil_div(p->lines, pieces);
   a->pieces = (int)fl_ceil_div(p->lines, a->per_piece);
   return (flc_grid){.x = (unsigned)blocks,
