@@ -274,10 +274,25 @@ static void need_pass(tile_plan *p, const uint8_t *made, int pass,
   }
 }
 
+/* What later passes load, if its place depends on no value. */
+static void need_loads(tile_plan *p, const uint8_t *made, uint8_t *need) {
+  for (int k = 0; k < p->t->body->n_in; k++) {
+    bool fixed = p->live[k] && p->t->leaves[k].kind == FL_LEAF_LOAD &&
+                 p->t->leaves[k].mask < 0;
+    for (int i = 0; i < p->t->n_positions; i++)
+      fixed = fixed && !flc_leaf_along(p, k, i);
+    if (fixed)
+      need_value(p, made, k, need);
+  }
+}
+
 void flc_tile_needs(tile_plan *p, int pass, uint8_t *need) {
   uint8_t made[FL_PROGRAM_VALUES] = {0};
+  bool few = p->kept && !p->columns && p->rows <= TILE_FEW && p->kernels < 2;
   for (int k = p->kept ? 0 : pass; k <= pass; k++) {
     need_pass(p, made, k, need);
+    if (few && k == 0) /* nothing else hides the time that they take */
+      need_loads(p, made, need);
     for (int v = 0; v < p->n_values && p->kept; v++)
       made[v] |= need[v] == TILE_MADE;
   }
@@ -338,7 +353,7 @@ static void plan_rows(tile_plan *p) {
   int64_t vectors = fl_ceil_div(p->reduced, p->v);
   int bytes = flc_tile_kept_bytes(p);
   p->kept = p->f.phases <= TILE_PASSES && p->reduced > 0;
-  if (vectors <= 32 || p->reduced <= 1024) {
+  if (vectors <= 32 || (p->reduced <= 1024 && p->rows > TILE_FEW)) {
     p->lanes = two_up(vectors, 32);
     p->chunks = (int)fl_ceil_div(vectors, p->lanes);
     p->groups = 128 / p->lanes;

@@ -7,6 +7,7 @@
 
 #include "../../runtime/tile.h"
 
+#define TILE_FEW    8 /* rows: a warp for each would keep a chip waiting */
 #define TILE_PASSES 8 /* in one kernel with values kept, or with segments */
 
 /* How the V elements of a vector lie. */

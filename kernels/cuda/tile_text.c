@@ -47,8 +47,7 @@ const char *flc_memory_type(const tile_plan *p, int operand) {
   return names[p->dtype[operand]];
 }
 
-#define FEW_ROWS   8          /* whose vectors are asked for early */
-#define PREFETCHED (16 << 10) /* bytes of one, at most */
+#define PREFETCHED (16 << 10) /* bytes of a vector that is asked for early */
 
 /* --- scopes --- */
 
@@ -644,7 +643,7 @@ static int64_t vector_bytes(const tile_plan *p, int k) {
 static void put_prefetches(tile_text *to, const tile_plan *p) {
   uint64_t asked = 0;
   int thread = 0;
-  for (int k = 0; k < n_in(p) && p->rows <= FEW_ROWS && !p->sums; k++) {
+  for (int k = 0; k < n_in(p) && p->rows <= TILE_FEW && !p->sums; k++) {
     int64_t bytes = vector_bytes(p, k);
     uint64_t bit = 1ULL << leaf_of(p, k)->operand;
     if (bytes == 0 || bytes > PREFETCHED || asked & bit)
