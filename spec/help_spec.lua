@@ -2,7 +2,6 @@
 local flare = require "flare"
 local core = flare.core
 local rows = require "flare.help.rows"
-local luacats = require "flare.help.luacats"
 local tree = require "spec.support.tree"
 
 local function has(text, ...)
@@ -234,42 +233,5 @@ describe("flare.help", function()
     end
     has(flare.help "argsort", "gradient: none")
     has(flare.help "isclose", "gradient: none")
-  end)
-end)
-
-describe("the definitions for editors", function()
-  local text = luacats.text()
-
-  it("are Lua that does nothing but declare", function()
-    local chunk = assert(load(text, "=definitions"))
-    assert.equal("table", type(chunk()))
-  end)
-
-  it("have every operator, as a function and as a method", function()
-    for _, row in ipairs(core.ops()) do
-      if not rows.is_inner(row) and row.name ~= "repeat" then
-        has(text, ("flare.%s = function("):format(row.name))
-        if row.method then has(text, ("function Tensor:%s("):format(row.name)) end
-        for _, alias in ipairs(row.aliases) do has(text, ("flare.%s = function("):format(alias)) end
-      end
-    end
-    has(text, 'flare["repeat"] = function(', "---@param dim? integer\n---@return flare.tensor")
-  end)
-
-  it("have the library's functions and classes", function()
-    has(text, "function flare.vmap(f, opts) end", "---@class flare.nn.Linear: flare.nn.Module",
-        "---@overload fun(inputs?: any, outputs?: any, opts?: any): flare.nn.Linear",
-        "function flare.io.npz.load(path, opts) end", "---@class flare.optim.AdamW")
-    local seen = {}
-    for name in text:gmatch "\n%-%-%-@class ([%w_.]+)" do
-      assert(not seen[name], name .. " is declared twice")
-      seen[name] = true
-    end
-  end)
-
-  it("are those that were built", function()
-    local path = tree.build .. "/luacats/flare.lua"
-    if not tree.exists(path) then return pending(path .. " is not built") end
-    assert(tree.read(path) == text, path .. " is not up to date: build again")
   end)
 end)

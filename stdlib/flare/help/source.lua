@@ -61,19 +61,36 @@ function M.parse(text)
   return list, top or {}, classes
 end
 
---- The comment at the top of the file that a class is returned from, and the one above it.
-function M.of_class(class)
+-- The text of the file that a class is returned from, or nil.
+local function text_of_class(class)
   for name, value in next, package.loaded do
     if value == class then
       local path = name:gsub("%.", "/")
       local text = core.source(path .. ".lua") or core.source(path .. "/init.lua")
-      if text then
-        local _, top, classes = M.parse(text)
-        return top, classes[class.__name]
-      end
+      if text then return text end
     end
   end
-  return {}, nil
+end
+
+--- The comment at the top of the file that a class is returned from, and the one above it.
+function M.of_class(class)
+  local text = text_of_class(class)
+  if not text then return {}, nil end
+  local _, top, classes = M.parse(text)
+  return top, classes[class.__name]
+end
+
+--- The fields of self that the file of a class names, in alphabetical order.
+function M.fields(class)
+  local known, list = {}, {}
+  for name in (text_of_class(class) or ""):gmatch "%f[%w_]self%.(%a[%w_]*)" do
+    if not known[name] then
+      known[name] = true
+      list[#list + 1] = name
+    end
+  end
+  table.sort(list)
+  return list
 end
 
 -- The text of the file that a function was loaded from.
