@@ -103,12 +103,12 @@ FL_API size_t fl_program_source(const fl_program *p, char *text, size_t room);
 
 /* The kernel "epilogue" runs the kernel of a row, `row`, and then `program`
  * over its first result, elementwise, or `tile` (tile.h), which has reductions
- * of it. The launch has the operands of both: first row_in inputs and row_out
- * results of the row, then the inputs and results of the program or tile, of
- * which input row_result is the result of the row. A program has its elements
- * in the order of its loops; the view of that input says how, and has no
- * memory. Neither has out[0] if nothing else reads it. Attributes are the
- * row's. */
+ * or column sums of it. The launch has the operands of both: first row_in
+ * inputs and row_out results of the row, then the inputs and results of the
+ * program or tile, of which input row_result is the result of the row. A
+ * program has its elements in the order of its loops; the view of that input
+ * says how, and has no memory. Neither has out[0] if nothing else reads it.
+ * Attributes are the row's. */
 typedef struct fl_epilogue { /* the two launches */
   fl_launch row, program;
   fl_view out[FL_MAX_OUT], in[FL_PROGRAM_IN];

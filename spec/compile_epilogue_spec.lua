@@ -177,3 +177,59 @@ describe("operators behind a product", function()
     assert.match("fused convolution +conv%+batch_norm", tostring(flare.explain(step)))
   end)
 end)
+
+describe("operators behind the gradient of a norm", function()
+  local x, w, b, dy, residual
+  before_each(function()
+    flare.manual_seed(2)
+    x, w, b = randn(30, 40, 24), randn(24), randn(24)
+    dy, residual = randn(30, 40, 24), randn(30, 40, 24)
+    for _, p in ipairs{x, w, b} do p:requires_grad_() end
+  end)
+
+  local function gradients(norm, ...)
+    local leaves = {x, ...}
+    for _, p in ipairs(leaves) do p.grad = nil end
+    norm(x, ...):backward(dy)
+    local all = {}
+    for k, p in ipairs(leaves) do all[k] = p.grad end
+    return table.unpack(all)
+  end
+
+  it("are part of its kernel, with sums over all rows", function()
+    for norm, more in pairs{[flare.layer_norm] = {w, b}, [flare.rms_norm] = {w}} do
+      local function f()
+        local dx, dw, db = gradients(norm, table.unpack(more))
+        local sum = dx + residual
+        return sum, sum:to "bf16", sum:sum{1, 2}:to "f32", dw, db or dw
+      end
+      local forward, kernels = 1, select(2, plan(f, 1e-3))
+      assert.equal(forward + 1, kernels)
+      assert.truthy(tostring(flare.explain(f)):find("_norm_backward+add+sum+copy", 1, true))
+    end
+  end)
+
+  it("may need no sum, or no other operand", function()
+    local _, kernels = plan(function() return (gradients(flare.layer_norm, w, b) * 2):tanh() end,
+                            1e-4)
+    assert.equal(2, kernels)
+  end)
+
+  it("leave its result without memory if nothing else reads it", function()
+    local rstd = flare.ones({30, 40}, {device = device})
+    local function f(keeps)
+      return function()
+        local dx = core.ops.rms_norm_backward(dy, residual, dy[1][1], rstd)
+        return dx * residual, keeps and dx or dy
+      end
+    end
+    local apart = stats(f(true), 1e-4).memory - stats(f(false), 1e-4).memory
+    assert.equal(30 * 40 * 24 * 4, apart)
+  end)
+
+  it("are kernels of their own where they reduce rows, or are read by the norm", function()
+    local _, kernels = plan(function() return gradients(flare.layer_norm, w, b):softmax(-1) end,
+                            1e-4)
+    assert.equal(3, kernels)
+  end)
+end)

@@ -2,7 +2,7 @@
  * and batch_norm are in batch_norm.c. */
 #include "device/line.h"
 
-#include "norm.h"
+#include "norm_tail.h"
 #include "batch_norm.h"
 #include "reduce.h"
 
@@ -178,34 +178,37 @@ static bool backward_line(int64_t n, fl_dtype d, bool is_aligned, flc_line *p) {
   return p->threads <= 512;
 }
 
+/* `text`: of what is behind, or NULL. */
 static flc_spec backward_spec(fl_dtype d, fl_dtype r, const flc_line *p,
-                              bool centre) {
-  return FLC_SPEC("norm", "backward", d, r, p->vec, p->each, p->block, centre);
+                              bool centre, const char *text) {
+  flc_spec s = FLC_SPEC("norm", "backward", d, r, p->vec, p->each, p->block,
+                        centre, text != NULL);
+  s.text = text;
+  return s;
 }
 
-/* dw and db, of weight's dtype. */
-static fl_status sum_weights(const fl_launch *l, fl_dtype d, const fl_view *dw,
-                             const fl_view *db, norm_args *a) {
-  fl_dtype to = flc_wide(dw->dtype) == flc_wide(d) ? dw->dtype : flc_wide(d);
-  flc_spec spec = FLC_SPEC("norm", "weights", to);
-  flc_grid grid = {
-      .x = (unsigned)fl_ceil_div(a->n, 32), .y = db ? 2 : 1, .block = 1024};
-  a->dw = made_as(l, dw, to);
-  a->db = db ? made_as(l, db, to) : NULL;
-  if (!a->dw || (db && !a->db))
-    return FL_ENOMEM;
-  fl_status s = FLC_RUN(l, spec, grid, *a);
-  if (s == FL_OK)
-    s = hand_over(l, dw, to, a->dw);
-  return s == FL_OK && db ? hand_over(l, db, to, a->db) : s;
+/* dw and db, and what is summed behind them. */
+static fl_status sum_weights(const fl_launch *l, fl_dtype d, norm_args *a) {
+  flc_spec spec = FLC_SPEC("norm", "weights", flc_wide(d));
+  flc_grid grid = {.x = (unsigned)fl_ceil_div(a->n, 32),
+                   .y = (unsigned)a->kinds,
+                   .block = 1024};
+  return FLC_RUN(l, spec, grid, *a);
 }
 
+static bool sums_any(const norm_args *a) {
+  return a->weight || a->kinds > 2;
+}
+
+/* Memory for `parts` of all kinds of sums, if there are any. */
 static fl_status set_parts(const fl_launch *l, fl_dtype d, int64_t parts,
                            norm_args *a) {
-  size_t each = 2 * (size_t)a->n * fl_dtype_size(flc_wide(d));
+  size_t each = (size_t)a->kinds * (size_t)a->n * fl_dtype_size(flc_wide(d));
   a->n_parts = (int)parts;
-  a->parts = a->weight ? fl_scratch_get(l, (size_t)parts * each) : NULL;
-  return a->weight && !a->parts ? FL_ENOMEM : FL_OK;
+  if (!sums_any(a) || l->probe)
+    return FL_OK;
+  a->parts = fl_scratch_get(l, (size_t)parts * each);
+  return a->parts ? FL_OK : FL_ENOMEM;
 }
 
 static fl_status long_backward(const fl_launch *l, fl_dtype d, fl_dtype r,
@@ -252,62 +255,140 @@ static int64_t blocks_for(const fl_launch *l, const flc_line *p, int shared,
   return lines < most ? lines : most;
 }
 
-static fl_status norm_backward(const fl_launch *l, const fl_view *mean,
-                               const fl_view *rstd, const fl_view *db) {
+/* What is behind the gradient. */
+static void set_tail(const norm_tail *tail, norm_args *a) {
+  a->kinds = 2 + tail->n_sums;
+  memcpy(a->in, tail->in, sizeof a->in);
+  memcpy(a->out, tail->out, sizeof a->out);
+  memcpy(a->sum + 2, tail->sum, sizeof tail->sum);
+}
+
+typedef struct given { /* the operands that not all norms have */
+  const fl_view *mean, *rstd, *db;
+} given;
+
+static given given_of(const fl_launch *l, bool centre) {
+  return centre ? (given){&l->in[FL_IN_layer_norm_backward_mean],
+                          &l->in[FL_IN_layer_norm_backward_rstd],
+                          &l->out[FL_OUT_layer_norm_backward_db]}
+                : (given){NULL, &l->in[FL_IN_rms_norm_backward_rstd], NULL};
+}
+
+/* Lines that fit, with what is behind them; else *done is false. */
+static fl_status short_backward(const fl_launch *l, fl_dtype d, fl_dtype r,
+                                norm_args *a, const norm_tail *tail,
+                                bool *done) {
+  flc_line p;
+  bool fits = backward_line(a->n, d, norm_aligned(a), &p);
+  size_t each = fl_dtype_size(d) + fl_dtype_size(r); /* two lines ahead */
+  each += tail ? (size_t)tail->bytes : 0;
+  unsigned shared =
+      p.vec > 1 ? (unsigned)(p.threads * p.each * 2) * (unsigned)each : 0;
+  *done = fits && (int)shared + beside(&p) <= flc_chip_of(l)->shared &&
+          (!tail || p.vec > 1);
+  if (!*done)
+    return FL_OK;
+  int64_t blocks = blocks_for(l, &p, (int)shared, a->lines);
+  fl_status s = set_parts(l, d, blocks, a);
+  if (s != FL_OK)
+    return s;
+  a->lanes = p.lanes;
+  flc_spec spec =
+      backward_spec(d, r, &p, a->mean != NULL, tail ? tail->text : NULL);
+  flc_grid grid = {
+      .x = (unsigned)blocks, .block = (unsigned)p.threads, .shared = shared};
+  return FLC_RUN(l, spec, grid, *a);
+}
+
+/* `tail`: what is behind it, or NULL; *done: whether it all is done. */
+static fl_status norm_backward(const fl_launch *l, bool centre,
+                               const norm_tail *tail, bool *done) {
+  given of = given_of(l, centre);
+  const fl_view *mean = of.mean, *rstd = of.rstd, *db = of.db;
   const fl_view *dy = &l->in[FL_IN_norms_backward_dy],
                 *x = &l->in[FL_IN_norms_backward_x], *dx = &l->out[0],
                 *dw = &l->out[FL_OUT_norms_backward_dw];
   bool pair = a_pair(x->dtype, dy->dtype);
   fl_dtype wide = flc_wide(x->dtype), d = pair ? x->dtype : wide;
   fl_dtype r = pair ? dy->dtype : wide;
-  norm_args a = {.y = made_as(l, dx, d)};
-  flc_line p;
+  norm_args a = {.y = made_as(l, dx, d),
+                 .kinds = 2,
+                 .sum = {{dw->data, dw->dtype, 0},
+                         {db ? db->data : NULL, db ? db->dtype : FL_F32, 0}}};
+  *done = true;
   set_lines(&a, fl_view_numel(rstd), fl_view_numel(x));
   if (fl_view_numel(x) == 0) { /* no lines, but perhaps weights */
     size_t bytes = (size_t)fl_view_numel(dw) * fl_dtype_size(dw->dtype);
     fl_status s = bytes ? flc_zero(l, dw->data, bytes) : FL_OK;
     return s == FL_OK && bytes && db ? flc_zero(l, db->data, bytes) : s;
   }
+  if (tail && (dx->dtype != d || d == FL_F64)) {
+    *done = false;
+    return FL_OK;
+  }
   a.dy = flc_input(l, dy, r);
   a.x = flc_input(l, x, d);
   a.mean = mean ? (void *)(uintptr_t)flc_input(l, mean, wide) : NULL;
   a.rstd = (void *)(uintptr_t)flc_input(l, rstd, wide);
-  if (!a.y || !a.dy || !a.x || !a.rstd || (mean && !a.mean))
+  if ((!a.y && !tail) || !a.dy || !a.x || !a.rstd || (mean && !a.mean))
     return FL_ENOMEM;
   fl_status s =
       set_weights(l, d, &l->in[FL_IN_norms_backward_weight], NULL, &a);
   if (s != FL_OK)
     return s;
-  bool fits = backward_line(a.n, d, norm_aligned(&a), &p);
-  size_t each = fl_dtype_size(d) + fl_dtype_size(r); /* two lines ahead */
-  unsigned shared =
-      p.vec > 1 ? (unsigned)(p.threads * p.each * 2) * (unsigned)each : 0;
-  if (!fits || (int)shared + beside(&p) > flc_chip_of(l)->shared)
+  if (!a.weight)
+    a.sum[0].to = a.sum[1].to = NULL;
+  if (tail)
+    set_tail(tail, &a);
+  s = short_backward(l, d, r, &a, tail, done);
+  if (s == FL_OK && !*done && tail)
+    return FL_OK;
+  if (s == FL_OK && !*done)
     s = long_backward(l, d, r, &a);
-  else {
-    int64_t blocks = blocks_for(l, &p, (int)shared, a.lines);
-    s = set_parts(l, d, blocks, &a);
-    if (s != FL_OK)
-      return s;
-    a.lanes = p.lanes;
-    flc_spec spec = backward_spec(d, r, &p, mean != NULL);
-    flc_grid grid = {
-        .x = (unsigned)blocks, .block = (unsigned)p.threads, .shared = shared};
-    s = FLC_RUN(l, spec, grid, a);
-  }
-  if (s == FL_OK && a.weight)
-    s = sum_weights(l, d, dw, db, &a);
-  return s == FL_OK ? hand_over(l, dx, d, a.y) : s;
+  *done = true;
+  if (s == FL_OK && sums_any(&a))
+    s = sum_weights(l, d, &a);
+  return s == FL_OK && a.y ? hand_over(l, dx, d, a.y) : s;
 }
 
 FLC_KERNEL(layer_norm_backward) {
-  return norm_backward(l, &l->in[FL_IN_layer_norm_backward_mean],
-                       &l->in[FL_IN_layer_norm_backward_rstd],
-                       &l->out[FL_OUT_layer_norm_backward_db]);
+  bool done;
+  return norm_backward(l, true, NULL, &done);
 }
 
 FLC_KERNEL(rms_norm_backward) {
-  return norm_backward(l, NULL, &l->in[FL_IN_rms_norm_backward_rstd], NULL);
+  bool done;
+  return norm_backward(l, false, NULL, &done);
+}
+
+typedef struct joint {
+  const norm_tail *tail;
+  bool centre, *done;
+} joint;
+
+static fl_status norm_soon(const fl_launch *l, const void *what) {
+  const joint *j = what;
+  return norm_backward(l, j->centre, j->tail, j->done);
+}
+
+fl_status flc_norm_joint(const fl_launch *row, const fl_launch *tile,
+                         int operand, bool *done) {
+  const fl_view *x = &row->in[FL_IN_norms_backward_x];
+  bool centre = row->row == fl_cuda_layer_norm_backward, fits = false;
+  int64_t lines = fl_view_numel(given_of(row, centre).rstd);
+  norm_tail tail;
+  joint j = {&tail, centre, &fits};
+  *done = false;
+  if (lines == 0 || fl_view_numel(x) == 0 ||
+      !flc_norm_tail(tile, operand, fl_view_numel(x) / lines, &tail))
+    return FL_OK;
+  if (row->probe) { /* without memory for copies of operands */
+    fl_status s = norm_soon(row, &j);
+    return s == FL_ENOMEM ? FL_OK : s;
+  }
+  if (!flc_deterministic() && flc_soon(row, norm_soon, &j) != 1)
+    return FL_OK;
+  return norm_backward(row, centre, &tail, done);
 }
 
 /* --- what the pack holds --- */
@@ -320,16 +401,16 @@ static void visit_backward(flc_visitor *v, fl_dtype d, fl_dtype r) {
     int most = vec == 1 || size == 8 ? least : size == 4 ? 16 : 32;
     for (int centre = 0; centre < 2; centre++) {
       flc_line p = {.vec = vec, .each = least};
-      flc_spec s = backward_spec(d, r, &p, centre);
+      flc_spec s = backward_spec(d, r, &p, centre, NULL);
       v->spec(v, &s, false);
       for (p.each = 24; vec > 1 && size < 8 && p.each <= MOST_OF_WARP;
            p.each += 8) {
-        s = backward_spec(d, r, &p, centre);
+        s = backward_spec(d, r, &p, centre, NULL);
         v->spec(v, &s, r == FL_BF16 && centre);
       }
       p.block = 1;
       p.each = most;
-      s = backward_spec(d, r, &p, centre);
+      s = backward_spec(d, r, &p, centre, NULL);
       v->spec(v, &s, r == FL_BF16 && vec > 1 && centre);
     }
   }
@@ -356,9 +437,13 @@ static void visit_pair(flc_visitor *v, fl_dtype d, fl_dtype r) {
 }
 
 void flc_visit_norm(flc_visitor *v) {
+  flc_line p = {.vec = 4, .each = 24};
+  flc_spec s = backward_spec(FL_F32, FL_BF16, &p, true, flc_norm_sample);
+  v->spec(v, &s, true);
   FL_EACH_DTYPE(d, fl_dtype_is_float) {
     flc_spec weights = FLC_SPEC("norm", "weights", d);
-    v->spec(v, &weights, d == FL_BF16);
+    if (fl_dtype_is_wide((fl_dtype)d))
+      v->spec(v, &weights, d == FL_F32);
     FL_EACH_DTYPE(r, fl_dtype_is_float)
     if (a_pair(d, r))
       visit_pair(v, d, r);

@@ -1,9 +1,25 @@
 /* layer_norm and rms_norm and their gradients: lines in registers, read once;
  * lines too long for that are read twice. For the gradients of weights every
  * block sums its lines, and `weights` adds the blocks' sums. D is the dtype of
- * x and dx, R that of y and dy: D, or 16 bits where D is f32. */
+ * x and dx, R that of y and dy: D, or 16 bits where D is f32.
+ *
+ * A text in front of this file (norm_tail.c) has elementwise work on dx:
+ *   NORM_BODY: statements that declare v<n> for every value but inputs
+ *   NORM_GIVEN(F): F(value) for each input that is dx
+ *   NORM_INPUTS(F): F(k, dtype, value) for each that is an element of a.in[k]
+ *   NORM_RESULTS(F): F(k, dtype, value) for each element of a.out[k]
+ *   NORM_SUMS(F): F(k, value) for each value that is summed over all lines */
 #include "device/line.cuh"
+#include "expr.cuh"
 #include "norm.h"
+
+#ifndef NORM_BODY
+#define NORM_BODY
+#define NORM_GIVEN(F)
+#define NORM_INPUTS(F)
+#define NORM_RESULTS(F)
+#define NORM_SUMS(F)
+#endif
 
 /* Weights i to i + VEC - 1 of either type. */
 template <int D, int VEC>
@@ -97,6 +113,20 @@ __global__ void __launch_bounds__(!BLOCK   ? 128
   }
 }
 
+/* Bytes of an element of the inputs before number `end` of what is behind. */
+constexpr int tail_bytes(int end) {
+#define NORM_BYTES(k, T, value) +(k < end ? (int)sizeof(FL_S(T)) : 0)
+  return 0 NORM_INPUTS(NORM_BYTES);
+}
+
+/* Copies a piece of BYTES, on its way, to shared memory. */
+template <int BYTES> void send_piece(uint32_t to, const void *from) {
+  constexpr int EACH = BYTES > 16 ? 16 : BYTES;
+#pragma unroll
+  for (int i = 0; i < BYTES; i += EACH)
+    fl_copy_part<EACH>(to + i, (const char *)from + i, EACH);
+}
+
 /* Lines of x and dy on their way: two ahead in shared memory, where every
  * thread has places of its own, or, without 16-byte accesses, in registers when
  * they are wanted. */
@@ -109,7 +139,8 @@ template <int D, int R, int VEC, int E, int THREADS> struct ahead {
     SHARED = VEC > 1,
     KEEP = SHARED ? VEC : E,
     XB = VEC * sizeof(S), /* bytes of a thread's piece of x, and of dy */
-    DB = VEC * sizeof(SR)
+    DB = VEC * sizeof(SR),
+    PIECES = XB + DB + VEC * tail_bytes(NORM_MORE)
   };
   uint32_t at;
   fl_line<D, VEC, KEEP> x;
@@ -117,14 +148,20 @@ template <int D, int R, int VEC, int E, int THREADS> struct ahead {
 
   /* Where this thread's piece c of x lies, and of dy behind all of x. */
   static uint32_t x_place(int stage, int c) {
-    uint32_t threads = THREADS ? THREADS : blockDim.x;
-    return stage * CHUNKS * threads * (XB + DB) + threadIdx.x * XB +
-           c * threads * XB;
+    return place(stage, c, 0, XB);
   }
   static uint32_t dy_place(int stage, int c) {
+    return place(stage, c, XB, DB);
+  }
+  /* Of what has `bytes`, behind pieces of `before`. */
+  static uint32_t place(int stage, int c, int before, int bytes) {
     uint32_t threads = THREADS ? THREADS : blockDim.x;
-    return stage * CHUNKS * threads * (XB + DB) + threadIdx.x * DB +
-           CHUNKS * threads * XB + c * threads * DB;
+    return stage * CHUNKS * threads * PIECES + CHUNKS * threads * before +
+           threadIdx.x * bytes + c * threads * bytes;
+  }
+  template <int T> static uint32_t tail_place(int stage, int c, int k) {
+    return place(stage, c, XB + DB + VEC * tail_bytes(k),
+                 VEC * sizeof(FL_S(T)));
   }
   void start() {
     at = SHARED ? fl_shared(fl_dynamic()) : 0;
@@ -148,6 +185,11 @@ template <int D, int R, int VEC, int E, int THREADS> struct ahead {
                                        x + c * lanes * VEC, XB);
         fl_copy_part<SHARED ? DB : 16>(at + dy_place(stage, c),
                                        dy + c * lanes * VEC, DB);
+#define NORM_SEND(k, T, value)                                                 \
+  send_piece<VEC * sizeof(FL_S(T))>(                                           \
+      at + tail_place<T>(stage, c, k),                                         \
+      (const FL_S(T) *)a.in[k] + line * a.n + (lane + c * lanes) * VEC);
+        NORM_INPUTS(NORM_SEND)
       }
     }
     fl_copy_commit();
@@ -176,7 +218,40 @@ template <int D, int R, int VEC, int E, int THREADS> struct ahead {
   }
 };
 
-/* The same, 1 where there are none. */
+/* What is behind, for VEC elements of dx from `at` on, those of chunk c: they
+ * come, and leave, in floats. */
+template <int VEC, int E, class Ahead, class V, int SUMS>
+void tail_of(const norm_args &a, int stage, int c, int64_t at,
+             const V (&dx)[VEC], V (&sums)[SUMS][E]) {
+  const char *from = Ahead::fl_dynamic();
+#define NORM_READ(k, T, value)                                                 \
+  float x##value[VEC];                                                         \
+  fl_unpacked<T, VEC>::to(fl_read<FL_S(T), VEC>((                              \
+                              const FL_S(T) *)(from +                          \
+                                               Ahead::template tail_place<T>(  \
+                                                   stage, c, k))),             \
+                          x##value);
+#define NORM_ROOM(k, T, value) float y##k[VEC];
+  NORM_INPUTS(NORM_READ)
+  NORM_RESULTS(NORM_ROOM)
+#pragma unroll
+  for (int j = 0; j < VEC; j++) {
+#define NORM_GIVE(value)           const float v##value = dx[j];
+#define NORM_TAKE(k, T, value)     const float v##value = x##value[j];
+#define NORM_KEEP(k, T, value)     y##k[j] = v##value;
+#define NORM_ADD(k, value)         sums[k][c * VEC + j] += v##value;
+    NORM_GIVEN(NORM_GIVE)
+    NORM_INPUTS(NORM_TAKE)
+    NORM_BODY
+    NORM_RESULTS(NORM_KEEP)
+    NORM_SUMS(NORM_ADD)
+  }
+#define NORM_WRITE(k, T, value)                                                \
+  fl_write<FL_S(T), VEC>((FL_S(T) *)a.out[k] + at, fl_packed<T, VEC>::of(y##k));
+  NORM_RESULTS(NORM_WRITE)
+}
+
+/* Weights, or 1 where there are none. */
 template <int D, int VEC>
 void weights_or_one(const norm_args &a, int i, FL_W(D) (&to)[VEC]) {
 #pragma unroll
@@ -186,53 +261,61 @@ void weights_or_one(const norm_args &a, int i, FL_W(D) (&to)[VEC]) {
     weights_at<D, VEC>(a.weight, a.wide, i, to);
 }
 
-/* The block's sums of dw and db, which `weights` adds up. */
-template <int D, int VEC, int E, int BLOCK, int CENTRE>
-void save_parts(const norm_args &a, const fl_group<BLOCK> &g,
-                const FL_W(D) (&dw)[E], const FL_W(D) (&db)[E]) {
+/* The block's sums of one kind, which `weights` adds up. */
+template <int D, int VEC, int E, int BLOCK>
+void save_part(const norm_args &a, const fl_group<BLOCK> &g, int kind,
+               const FL_W(D) (&t)[E]) {
   typedef FL_W(D) V;
-  V *part = (V *)a.parts + (int64_t)blockIdx.x * 2 * a.n;
+  V *part = (V *)a.parts + ((int64_t)blockIdx.x * a.kinds + kind) * a.n;
   if (BLOCK) {
     fl_each<VEC, E>((int)a.n, g.lane, g.lanes, [&](int k) {
-      int i = fl_line<D, VEC, E>::place(k / VEC, g.lane, g.lanes) + k % VEC;
-      part[i] = dw[k];
-      if (CENTRE)
-        part[a.n + i] = db[k];
+      part[fl_line<D, VEC, E>::place(k / VEC, g.lane, g.lanes) + k % VEC] =
+          t[k];
     });
     return;
   }
   /* the groups of a block one after another */
-  __shared__ V sum[2][32 * E];
+  __shared__ V sum[32 * E];
   int turns = BLOCK ? 0 : blockDim.x / g.lanes;
   for (int turn = 0; turn < turns; turn++) {
     if ((int)threadIdx.x / g.lanes == turn)
       fl_each<VEC, E>((int)a.n, g.lane, g.lanes, [&](int k) {
         int i = fl_line<D, VEC, E>::place(k / VEC, g.lane, g.lanes) + k % VEC;
-        sum[0][i] = dw[k] + (turn ? sum[0][i] : V(0));
-        sum[1][i] = db[k] + (turn ? sum[1][i] : V(0));
+        sum[i] = t[k] + (turn ? sum[i] : V(0));
       });
     __syncthreads();
   }
-  for (int i = threadIdx.x; i < a.n; i += blockDim.x) {
-    part[i] = sum[0][i];
-    if (CENTRE)
-      part[a.n + i] = sum[1][i];
-  }
+  for (int i = threadIdx.x; i < a.n; i += blockDim.x)
+    part[i] = sum[i];
+  __syncthreads(); /* before the next kind */
 }
+
+/* The sums of what is behind. */
+template <int D, int VEC, int E, int BLOCK, int SUMS, class Sums>
+void save_tail(const norm_args &a, const fl_group<BLOCK> &g,
+               const Sums &sums) {
+#pragma unroll
+  for (int k = 0; k < SUMS; k++)
+    save_part<D, VEC, E, BLOCK>(a, g, 2 + k, sums[k]);
+}
+
+#define NORM_ONE(k, value) +1
 
 /* dx = rstd (g - mean(g) - h mean(g h)), g = dy w, h = (x - mean) rstd; without
  * a mean (rms) the middle term goes. A group takes every step-th line. What an
  * element costs counts as much as memory: multiply-adds, and as few as there
- * can be. */
-template <int D, int R, int VEC, int E, int BLOCK, int CENTRE>
+ * can be. TAIL: with what is behind it. */
+template <int D, int R, int VEC, int E, int BLOCK, int CENTRE, int TAIL>
 __global__ void __launch_bounds__(BLOCK ? 512 : 128)
     backward(const __grid_constant__ norm_args a) {
   typedef FL_S(D) S;
   typedef FL_W(D) V;
   /* sizes that the compiler knows are steps in addresses, no arithmetic */
   fl_group<BLOCK> g(!BLOCK && E > 8 ? 32 : a.lanes);
-  ahead<D, R, VEC, E, BLOCK ? 0 : 128> in;
-  V dw[E], db[E];
+  typedef ahead<D, R, VEC, E, BLOCK ? 0 : 128> Ahead;
+  enum { SUMS = 0 NORM_SUMS(NORM_ONE) };
+  Ahead in;
+  V dw[E], db[E], sums[SUMS ? SUMS : 1][E] = {};
   int stage = 0;
 #pragma unroll
   for (int k = 0; k < E; k++)
@@ -288,31 +371,38 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
 #pragma unroll
       for (int k = 0; k < VEC; k++)
         v[k] = vd[k] * (w[k] * rstd) + (s1 - vx[k] * s2);
-      fl_write<S, VEC>((S *)a.y + line * a.n + i, fl_packed<D, VEC>::of(v));
+      if (!TAIL || a.y)
+        fl_write<S, VEC>((S *)a.y + line * a.n + i, fl_packed<D, VEC>::of(v));
+      if constexpr (TAIL)
+        tail_of<VEC, E, Ahead>(a, stage, c, line * a.n + i, v, sums);
     }
     in.send(a, stage, line + 2 * g.step, g.lane, g.lanes);
     stage ^= 1;
   }
   if (a.weight)
-    save_parts<D, VEC, E, BLOCK, CENTRE>(a, g, dw, db);
+    save_part<D, VEC, E, BLOCK>(a, g, 0, dw);
+  if (a.weight && CENTRE)
+    save_part<D, VEC, E, BLOCK>(a, g, 1, db);
+  save_tail<D, VEC, E, BLOCK, SUMS>(a, g, sums);
 }
 
-/* dw and db: the parts' sums. 32 columns a block, in double. */
+/* dw, db and other sums: those of all parts. 32 columns a block, in double. */
 template <int D>
 __global__ void __launch_bounds__(1024)
     weights(const __grid_constant__ norm_args a) {
-  typedef FL_S(D) S;
   typedef FL_W(D) V;
   __shared__ double sum[32][33];
   int tx = threadIdx.x & 31, ty = threadIdx.x >> 5;
   int64_t i = (int64_t)blockIdx.x * 32 + tx;
-  bool bias = blockIdx.y;
-  const V *part = (const V *)a.parts + (bias ? a.n : 0) + i;
+  const norm_args::norm_sum &to = a.sum[blockIdx.y];
+  const V *part = (const V *)a.parts + blockIdx.y * a.n + i;
   double s = 0;
+  if (!to.to)
+    return;
   if (i < a.n)
 #pragma unroll 8
     for (int p = ty; p < a.n_parts; p += 32)
-      s += (double)part[(int64_t)p * 2 * a.n];
+      s += (double)part[(int64_t)p * a.kinds * a.n];
   sum[ty][tx] = s;
   __syncthreads();
   for (int k = 16; k > 0; k /= 2) {
@@ -320,8 +410,14 @@ __global__ void __launch_bounds__(1024)
       sum[ty][tx] += sum[ty + k][tx];
     __syncthreads();
   }
-  if (ty == 0 && i < a.n)
-    ((S *)(bias ? a.db : a.dw))[i] = fl_put<S>(sum[0][tx]);
+  if (ty > 0 || i >= a.n)
+    return;
+  s = sum[0][tx];
+  if (to.round == FL_BF16)
+    s = fl_get<float>(fl_put<bf16>((float)s));
+  if (to.round == FL_F16)
+    s = fl_get<float>(fl_put<f16>((float)s));
+  fl_save(to.to, to.dtype, i, s);
 }
 
 /* --- long lines: block (line, chunk of 4096) --- */

@@ -1,6 +1,7 @@
 /* From groups to a plan's steps: which results of groups something reads, and
  * what kernel computes them. */
 #include "fuse.h"
+#include "rows.h"
 
 #include "../ops/number.h"
 
@@ -562,7 +563,7 @@ static int emit_summed(const emitting *m, const fli_entry *e) {
   for (int k = 0; k < m->n_in; k++)
     if (m->operands[k].slot == y->slot)
       return m->n_in <= FL_PROGRAM_IN && m->g->n_written <= FL_MAX_OUT &&
-                     !m->n_positions
+                     !m->n_positions && y->offset == 0
                  ? k
                  : -1;
   return -1;
@@ -576,12 +577,14 @@ static fl_status emit_kernel(emitting *m, int leader, bool whole, fli_step *x) {
   FLI_TRY(emit_graph(m, x));
   uint32_t origin =
       leader >= 0 ? f->parts[f->steps[leader].entry].origin : FUSE_NONE;
-  if (leader >= 0 && m->g->inner)
-    result = whole ? -1 : emit_summed(m, &f->w->entries[origin]);
+  bool tile =
+      leader >= 0 && (m->g->inner || fli_row_tail(f->w->entries[origin].op));
+  if (tile)
+    result = whole && m->g->inner ? -1 : emit_summed(m, &f->w->entries[origin]);
   else if (leader >= 0 && emit_may_be_expression(m))
     result = emit_result(m, &f->w->entries[origin]);
   if (result >= 0) {
-    FLI_TRY(m->g->inner ? emit_tile(m, x) : emit_expression(m, x));
+    FLI_TRY(tile ? emit_tile(m, x) : emit_expression(m, x));
     return fli_fuse_lead(f, origin, result, x);
   }
   if (!whole)

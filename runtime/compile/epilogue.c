@@ -1,8 +1,8 @@
 /* Expressions behind a product: elementwise launches that read the result of a
  * row with FL_EPILOGUE run in its kernel, which gives them what it has computed
  * before it is stored. So do tiles of rows that are the channels of the result
- * of a row with FL_MOMENTS. The result itself is stored if something else reads
- * it.
+ * of a row with FL_MOMENTS, and tiles without reductions behind a row with
+ * FL_TAIL. The result itself is stored if something else reads it.
  */
 #include "fuse.h"
 #include "rows.h"
@@ -47,12 +47,19 @@ static bool step_waits(const fuse *f, uint32_t k, uint32_t s) {
   return true;
 }
 
+/* Whether kernels of the row take what the group computes. */
+static bool row_takes(const fuse *f, const fl_op *op, const fuse_group *g) {
+  return g->inner ? fli_row_moments(op)
+                  : fli_row_epilogue(op) ||
+                        (fli_row_tail(op) && f->w->device != 0 && f->tiles);
+}
+
 /* Whether the step is a launch whose kernel takes an expression: its result is
  * new memory, and what the expression writes is no operand of it. */
 static bool step_leads(const fuse *f, uint32_t k, const fuse_group *g) {
   const fli_entry *e = step_launch(f, k);
   if (!e || f->parts[f->steps[k].entry].role != FUSE_LAUNCH || e->writes ||
-      !(g->inner ? fli_row_moments(e->op) : fli_row_epilogue(e->op)))
+      !row_takes(f, e->op, g))
     return false;
   const fli_arg *y = fli_fuse_arg(f, e->arg + (uint32_t)e->n_in);
   if (!f->w->slots[y->slot].made || !fli_is_float(y->meta.dtype))

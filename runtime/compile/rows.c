@@ -164,6 +164,15 @@ bool fli_row_moments(const fl_op *op) {
   return moments[op->id < FLI_OPS ? op->id : FLI_OPS];
 }
 
+static const bool tails[FLI_OPS + 1] = {
+#define FL_TAIL(name) [FLI_OP_##name] = true,
+#include "../ops.def"
+};
+
+bool fli_row_tail(const fl_op *op) {
+  return tails[op->id < FLI_OPS ? op->id : FLI_OPS];
+}
+
 static const bool in_products[FLI_OPS + 1] = {
 #define FL_IN_PRODUCT(name) [FLI_OP_##name] = true,
 #include "../ops.def"

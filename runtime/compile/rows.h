@@ -64,6 +64,8 @@ bool fli_row_places(const fl_op *op, int k, const fl_meta *m,
 bool fli_row_epilogue(const fl_op *op);
 /* Whether they may find the moments of each channel of it. */
 bool fli_row_moments(const fl_op *op);
+/* Whether they may run a tile without reductions on it. */
+bool fli_row_tail(const fl_op *op);
 /* Whether libraries apply the row to the result of a product in its kernel. */
 bool fli_row_in_product(const fl_op *op);
 

@@ -1,6 +1,9 @@
-/* The kernel "epilogue": a row's kernel, then an expression of its result.
- * Kernels of products find out what the expression is, and may contain it. */
+/* The kernel "epilogue": a row's kernel, then an expression of its result, or a
+ * tile. Kernels of products find out what the expression is, and may contain
+ * it; those of norms' gradients contain tiles (norm_tail.c). */
 #include "product.h"
+
+#include "../norm_tail.h"
 
 #include "../../../runtime/program.h"
 
@@ -9,6 +12,8 @@ fl_status fl_cuda_linear(const fl_launch *l);
 fl_status fl_cuda_quantized_linear(const fl_launch *l);
 fl_status fl_cuda_conv(const fl_launch *l);
 fl_status fl_cuda_tile(const fl_launch *l);
+fl_status fl_cuda_layer_norm_backward(const fl_launch *l);
+fl_status fl_cuda_rms_norm_backward(const fl_launch *l);
 
 fl_status flc_product_behind(const flc_product *p, void *c) {
   fl_epilogue e;
@@ -84,17 +89,25 @@ FLC_KERNEL(epilogue) {
   const fl_view *y = &l->out[0];
   bool product = l->row == fl_cuda_matmul || l->row == fl_cuda_linear ||
                  l->row == fl_cuda_quantized_linear;
+  bool norm = l->row == fl_cuda_layer_norm_backward ||
+              l->row == fl_cuda_rms_norm_backward;
   void *result = y->data;
   fl_epilogue e;
+  bool done = false;
   fl_status s = product ? l->row(l) : FL_OK;
   if (product && !(l->probe && s == FL_ENOMEM))
     return s;
+  if (norm && l->tile) {
+    fl_epilogue_split(l, result, &e);
+    s = flc_norm_joint(&e.row, &e.program, l->row_result, &done);
+    if (s || done)
+      return s;
+  }
   if (!result && !(result = fl_scratch_get(l, (size_t)fl_view_numel(y) *
                                                   fl_dtype_size(y->dtype))))
     return FL_ENOMEM;
   fl_epilogue_split(l, result, &e);
   if (l->row == fl_cuda_conv && l->tile) {
-    bool done = false;
     s = flc_conv_moments(&e.row, &e.program, l->row_result, &done);
     if (s || done)
       return s;
