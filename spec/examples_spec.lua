@@ -172,6 +172,72 @@ describe("examples", function()
   end)
 end)
 
+describe("examples/vit.lua", function()
+  it("reads digits, and keeps a model that reads them, too", function()
+    local folder = temporary()
+    local shown = run("vit", "--count", "1000", "--epochs", "6", "--folder", folder)
+    assert.truthy(tonumber(shown:match "epoch 6: loss %S+, accuracy (%S+)") > 0.6)
+    local model = assert(flare.models.load(folder))
+    os.execute("rm -rf '" .. folder .. "'")
+    local images, labels = flare.data.digits(200, {seed = 5})
+    local right = model(images * 2 - 1):argmax(2):eq(labels):to "f32":mean():item()
+    assert.truthy(right > 0.6)
+    assert.equal("7", model.config.id2label["7"])
+  end)
+
+  it("refuses what it does not know", function()
+    for _, wrong in ipairs{{"--patch", "5"}, {"--width", "20"}, {"--images", "/no/such/file"},
+                           {"--device", "none"}} do
+      local function wrongly() run("vit", "--count", "10", table.unpack(wrong)) end
+      assert.has_error(wrongly, "exit 2")
+    end
+  end)
+end)
+
+describe("examples/diffusion.lua", function()
+  if not flare.core.png_encode then return pending "needs libpng" end
+  local folder = temporary()
+  teardown(function() os.execute("rm -rf '" .. folder .. "'") end)
+
+  it("draws each digit with a U-Net and with a transformer", function()
+    assert(flare.core.file.mkdir(folder))
+    for _, model in ipairs{"unet", "dit"} do
+      local path, kept = ("%s/%s.png"):format(folder, model), ("%s/%s"):format(folder, model)
+      local shown = run("diffusion", "--model", model, "--steps", "6", "--batch", "8", "--count",
+                        "64", "--width", "8", "--draws", "2", "--rows", "2", "--out", path,
+                        "--folder", kept)
+      assert.match("step 6: loss [01]%.%d+\n20 samples are in ", shown)
+      local picture = assert(flare.data.images.read(path))
+      assert.same({1, 56, 280}, table.move(picture.shape, 1, 3, 1, {}))
+      assert.truthy(picture:to "f32":std():item() > 10)
+      local again = assert(flare.models.load(kept .. "/" .. model))
+      assert.equal(1, again.config.in_channels)
+      assert(flare.models.load(kept .. "/scheduler"))
+    end
+  end)
+
+  it("refuses what it does not know", function()
+    for _, wrong in ipairs{{"--model", "gan"}, {"--out", "x.gif"}, {"--images", "/no/such/file"},
+                           {"--device", "none"}} do
+      local function wrongly() run("diffusion", "--count", "10", table.unpack(wrong)) end
+      assert.has_error(wrongly, "exit 2")
+    end
+  end)
+
+  it("learns handwritten digits", function()
+    if not data_folder then return pending("FLARE_DATA names no folder of texts and digits") end
+    if not flare.core.crc32 "" then return pending "needs zlib" end
+    local path = os.tmpname() .. ".png"
+    local shown = run("diffusion", "--steps", "30", "--batch", "16", "--width", "8", "--draws", "2",
+                      "--rows", "1", "--out", path, "--images",
+                      data_folder .. "/t10k-images-idx3-ubyte.gz", "--labels",
+                      data_folder .. "/t10k-labels-idx1-ubyte.gz")
+    os.remove(path)
+    local first, last = shown:match "step 6: loss (%S+)", shown:match "step 30: loss (%S+)"
+    assert.truthy(tonumber(last) < 0.6 * tonumber(first))
+  end)
+end)
+
 describe("each program in examples/", function()
   local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
   local function said(path, word)

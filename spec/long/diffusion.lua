@@ -8,7 +8,7 @@ local data, support = require "spec.support.diffusion", require "spec.support.mo
 
 local python = os.getenv "PYTHON" or "python3"
 if not os.execute(python .. " -c 'import torch, transformers, diffusers' 2>/dev/null") then
-  print("figure: " .. python .. " has no diffusers: nothing was compared")
+  print("skipped: " .. python .. " has no diffusers")
   return
 end
 
