@@ -27,6 +27,7 @@ function Block:forward(x)
 end
 
 flare.manual_seed(o.seed)
+math.randomseed(o.seed)
 local parts = {}
 for k = 1, 400 do
   local a, b = math.random(9), math.random(9)
