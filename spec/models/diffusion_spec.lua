@@ -192,6 +192,47 @@ describe("A model of diffusion", function()
     assert.same({1, 3, 9, 5}, table.move(unet(flare.randn(1, 3, 9, 5), 3).shape, 1, 4, 1, {}))
   end)
 
+  -- The configurations of Stable Diffusion 1.5, XL and their autoencoder, of DDPM for CIFAR-10 and
+  -- of DiT-XL/2; the numbers are those of diffusers 0.36.0.
+  it("has the parameters of published ones", function()
+    local vae = {block_out_channels = {128, 256, 512, 512}, layers_per_block = 2,
+                 down_block_types = {}, up_block_types = {}}
+    for k = 1, 4 do
+      vae.down_block_types[k], vae.up_block_types[k] = "DownEncoderBlock2D", "UpDecoderBlock2D"
+    end
+    for _, c in ipairs{
+      {859520964, "UNet2DConditionModel", {cross_attention_dim = 768}},
+      {2567463684, "UNet2DConditionModel", {cross_attention_dim = 2048,
+        attention_head_dim = {5, 10, 20}, use_linear_projection = true,
+        block_out_channels = {320, 640, 1280}, transformer_layers_per_block = {1, 2, 10},
+        down_block_types = {"DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"},
+        up_block_types = {"CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"},
+        addition_embed_type = "text_time", addition_time_embed_dim = 256,
+        projection_class_embeddings_input_dim = 2816}},
+      {35746307, "UNet2DModel", {block_out_channels = {128, 256, 256, 256}, freq_shift = 1,
+        down_block_types = {"DownBlock2D", "AttnDownBlock2D", "DownBlock2D", "DownBlock2D"},
+        up_block_types = {"UpBlock2D", "UpBlock2D", "AttnUpBlock2D", "UpBlock2D"},
+        attention_head_dim = flare.core.json.null, downsample_padding = 0}},
+      {83653863, "AutoencoderKL", vae},
+      {749826464, "DiTTransformer2DModel", {out_channels = 8}},
+    } do
+      assert.equal(c[1], flare.meta(models[c[2]], c[3]):count())
+    end
+  end)
+
+  it("says that a pipeline has parts", function()
+    local path = os.tmpname()
+    os.remove(path)
+    assert(flare.core.file.mkdir(path))
+    assert(flare.core.file.write_atomic(path .. "/model_index.json",
+      '{"_class_name": "DDPMPipeline", "unet": ["diffusers", "UNet2DModel"], "vae": [null, null]}'))
+    assert(flare.core.file.mkdir(path .. "/unet"))
+    local none, message = models.load(path)
+    os.execute("rm -r '" .. path .. "'")
+    assert.is_nil(none)
+    assert.match("it is a pipeline, whose parts are loaded one by one: unet$", message)
+  end)
+
   it("says what is wrong", function()
     refuses("unknown block type 'DownBlok2D' %(did you mean 'DownBlock2D'%?%)", models.UNet2DModel,
             small{down_block_types = {"DownBlok2D", "DownBlock2D"}})

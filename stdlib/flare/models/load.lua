@@ -19,6 +19,20 @@ local function class_of(path, config)
                                                                options.hint(name, known))
 end
 
+-- The table of a folder's config.json, or nil and a message. A folder of a pipeline has none.
+local function config_of(folder)
+  local config, message = configs.read(folder .. "/config.json")
+  local pipeline = not config and configs.read(folder .. "/model_index.json")
+  if not pipeline then return config, message end
+  local parts = {}
+  for name in pairs(pipeline) do
+    if core.file.exists(("%s/%s"):format(folder, name)) then parts[#parts + 1] = name end
+  end
+  table.sort(parts)
+  return nil, ("%s: it is a pipeline, whose parts are loaded one by one%s"):format(folder,
+    #parts > 0 and ": " .. table.concat(parts, ", ") or "")
+end
+
 -- The scheduler of a folder, or nil and a message.
 local function load_scheduler(path)
   local config, message = configs.read(path)
@@ -89,7 +103,7 @@ function M.load(folder, opts)
   else
     local scheduler = folder .. "/scheduler_config.json"
     if core.file.exists(scheduler) then return load_scheduler(scheduler) end
-    config, message = configs.read(folder .. "/config.json")
+    config, message = config_of(folder)
     if not config then return nil, message end
   end
   local class
