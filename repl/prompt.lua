@@ -176,7 +176,7 @@ local function step(env, kept, editor, o)
     print()
     return
   end
-  signals.resume()
+  local stopped = signals.resume()
   if dropped then
     if not editor then print() end
     return
@@ -184,6 +184,10 @@ local function step(env, kept, editor, o)
   if not text:match "^%s*$" then
     if editor then editor:remember(text) end
     history.append(text)
+  end
+  if stopped and editor then -- keys are no signals: it came after Enter, and means this text
+    stderr:write "interrupted!\n"
+    return
   end
   if o.forward then return o.forward(text) end
   commands.follow()

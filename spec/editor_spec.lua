@@ -1,5 +1,6 @@
 -- The line editor behind a pseudo-terminal: keys in, and the screen of an emulated terminal out.
 local Session = require "spec.support.session"
+local tree = require "spec.support.tree"
 
 local function session(options)
   local opened = Session.open(options)
@@ -320,5 +321,23 @@ describe("the terminal", function()
     s:enter "1 + 1"
     assert.equal("2", s:after "1 + 1")
     close(s)
+  end)
+
+  it("does not lose a Ctrl-C that comes between Enter and the text's first line", function()
+    local script = tree.written [[
+      local Editor = require "flare.repl.editor"
+      local read, pid = Editor.read, require "flare".core.net.pid()
+      function Editor.read(...)
+        local text, dropped = read(...)
+        if text == "while true do end" then io.popen("kill -INT " .. pid):close() end
+        return text, dropped
+      end]]
+    local s = session {arguments = "-i " .. script}
+    s:enter "while true do end"
+    assert.matches("interrupted!", s:after "while true do end")
+    s:enter "1 + 1"
+    assert.equal("2", s:after "1 + 1")
+    close(s)
+    os.remove(script)
   end)
 end)
