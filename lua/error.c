@@ -76,12 +76,13 @@ static bool is_module(lua_State *L, int i) {
 static void push_class(lua_State *L, int i) {
   if (luaL_getmetafield(L, i, "__name") == LUA_TSTRING)
     return;
-  lua_settop(L, 4);
+  lua_settop(L, 5);
   lua_pushliteral(L, "model");
 }
 
-/* Pushes "GPT.blocks.2.mlp", or nothing at all when no module runs. Argument 1
- * is the thread to look at. Protected by its caller: fields are read. */
+/* Pushes "GPT.blocks.2.mlp", or nothing at all when no module runs; "Linear,
+ * called by GPT.blocks.2" for one that is no part of the model. Argument 1 is
+ * the thread to look at. Protected by its caller: fields are read. */
 static int module_path(lua_State *L) {
   lua_State *of = lua_touserdata(L, 1);
   lua_Debug ar;
@@ -91,6 +92,7 @@ static int module_path(lua_State *L) {
   lua_settop(L, 1);
   lua_pushnil(L);         /* 2: the module around */
   lua_pushliteral(L, ""); /* 3: the path */
+  lua_pushliteral(L, ""); /* 4: the model's, where it calls another's module */
   for (int level = depth - 1; level >= 0; level--) {
     if (!lua_getstack(of, level, &ar))
       continue;
@@ -103,20 +105,29 @@ static int module_path(lua_State *L) {
       lua_xmove(of, L, 1);
     if (self && lua_istable(L, -1) && !lua_rawequal(L, -1, 2) &&
         is_module(L, lua_gettop(L))) {
-      if (lua_istable(L, 2) && push_name_in(L, 2, 4, 2)) {
+      if (lua_istable(L, 2) && push_name_in(L, 2, 5, 2)) {
         lua_pushvalue(L, 3);
         lua_pushliteral(L, ".");
         lua_rotate(L, -3, -1);
         lua_concat(L, 3);
       } else {
-        push_class(L, 4);
+        if (lua_rawlen(L, 4) == 0) {
+          lua_pushvalue(L, 3);
+          lua_replace(L, 4);
+        }
+        push_class(L, 5);
       }
       lua_replace(L, 3);
-      lua_pushvalue(L, 4);
+      lua_pushvalue(L, 5);
       lua_replace(L, 2);
     }
-    lua_settop(L, 3);
+    lua_settop(L, 4);
   }
+  if (lua_rawlen(L, 4) == 0)
+    lua_settop(L, 3);
+  else
+    lua_pushfstring(L, "%s, called by %s", lua_tostring(L, 3),
+                    lua_tostring(L, 4));
   return 1;
 }
 

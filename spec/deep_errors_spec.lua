@@ -84,4 +84,27 @@ describe("an error three modules deep", function()
       end
     end)
   end
+
+  it("names both where the model calls a module that is none of its own", function()
+    local nn = flare.nn
+    local shared = nn.Sequential(nn.Linear(3, 3), nn.Linear(4, 4))
+    local Block = flare.class("Block", nn.Module)
+    function Block:init() self.fc = nn.Linear(3, 3) end
+    function Block:forward(rows) -- luacheck: ignore self
+      local y = shared(self.fc(rows))
+      return y
+    end
+    local Net = flare.class("Net", nn.Module)
+    function Net:init() self.blocks = {Block(), Block()} end
+    function Net:forward(rows)
+      local y = self.blocks[2](rows)
+      return y
+    end
+    local ok, message = pcall(function()
+      local y = Net()(x)
+      return y
+    end)
+    assert.is_false(ok)
+    assert.match("%(in Sequential%.2, called by Net%.blocks%.2%)$", message)
+  end)
 end)
