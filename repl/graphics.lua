@@ -65,7 +65,7 @@ end
 -- --- kitty ---
 
 local function kitty(pixels)
-  local data = require "flare.base64"(require "flare.log.png"(pixels))
+  local data = require "flare.base64".encode(require "flare.log.png"(pixels))
   local parts, most = {}, 4096
   for at = 1, #data, most do
     parts[#parts + 1] = ("\27_G%sm=%d;%s\27\\"):format(at == 1 and "a=T,f=100,q=2," or "",

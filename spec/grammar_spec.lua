@@ -2,7 +2,7 @@
 -- next, beside a search through the vocabulary. spec/support/grammar_data.py wrote the texts.
 local flare = require "flare"
 local core, text = flare.core, flare.text
-local base64 = require("flare.text.stages").base64
+local base64 = require("flare.base64").decode
 
 local data = assert(core.json.decode(assert(core.file.read "spec/data/grammar.json")))
 

@@ -2,7 +2,6 @@
 local flare = require "flare"
 local fakes = require "spec.support.fakes"
 local message = require "spec.support.expect".message
-local stages = require "flare.text.stages"
 local tree = require "spec.support.tree"
 
 local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
@@ -69,7 +68,7 @@ describe("a report", function()
     local picture = flare.arange(0, 12, {dtype = "u8"}):view(3, 4, 1) * 20
     local bytes = html:match('<h3>picture, step 9</h3>\n<img alt="picture, step 9" '
       .. 'src="data:image/png;base64,([^"]+)">')
-    assert.equal(require "flare.log.png"(picture), stages.base64(bytes))
+    assert.equal(require "flare.log.png"(picture), require "flare.base64".decode(bytes))
     assert.match("<td>Sequential.1</td><td class=\"n\">30</td>", html)
     assert.match("train.lua:9</td>", html)
     assert.match(">power in W</text>", html)

@@ -377,7 +377,7 @@ describe("flare.serve", function()
     end
     assert.equal(#tokenizer:encode "low" + #tokenizer:encode "the", got.usage.prompt_tokens)
     local _, again = ask("/v1/embeddings", {input = "low", encoding_format = "base64"})
-    local bytes = require("flare.text.stages").base64(again.data[1].embedding)
+    local bytes = require("flare.base64").decode(again.data[1].embedding)
     for i, x in ipairs(got.data[1].embedding) do
       assert.near(x, (string.unpack("<f", bytes, 4 * i - 3)), 1e-5)
     end

@@ -3,7 +3,7 @@
 -- wrote what is expected; FLARE_TOKENIZERS names a folder of a longer campaign.
 local flare = require "flare"
 local core, text = flare.core, flare.text
-local base64 = require("flare.text.stages").base64
+local base64 = require("flare.base64").decode
 
 local folder = os.getenv "FLARE_TOKENIZERS"
 local function read_cases()

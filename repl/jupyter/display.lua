@@ -1,25 +1,8 @@
 --- Values as notebooks show them: by MIME type, plain text always among them.
+local base64 = require "flare.base64".encode
 local core = require "flare.core"
 
 local M = {}
-
-local digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-
---- Bytes in base 64.
-function M.base64(bytes)
-  local out = {}
-  for k = 1, #bytes, 3 do
-    local a, b, c = bytes:byte(k, k + 2)
-    local n = a << 16 | (b or 0) << 8 | (c or 0)
-    for shift = 18, 0, -6 do
-      local d = n >> shift & 63
-      out[#out + 1] = digits:sub(d + 1, d + 1)
-    end
-    if not c then out[#out] = "=" end
-    if not b then out[#out - 1] = "=" end
-  end
-  return table.concat(out)
-end
 
 local function escaped(text)
   return (text:gsub("[&<>]", {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;"}))
@@ -66,7 +49,7 @@ function M.bundle(value, text)
   elseif core.is_tensor(value) then
     out["text/html"] = tensor_html(value)
   elseif type(value) == "string" and value:sub(1, 8) == PNG then
-    out = {["image/png"] = M.base64(value), ["text/plain"] = "a PNG image"}
+    out = {["image/png"] = base64(value), ["text/plain"] = "a PNG image"}
   elseif type(value) == "string" and (value:find "^%s*<svg"
                                       or value:find "^%s*<%?xml[^>]*>%s*<svg") then
     out = {["image/svg+xml"] = value, ["text/plain"] = "an SVG image"}
@@ -89,7 +72,7 @@ M.kinds = {
   image = function(x)
     local bytes = x
     if core.is_tensor(x) then bytes = require "flare.log.png"(require "flare.log.pixels"(x)) end
-    return shown({["image/png"] = M.base64(bytes)}, "an image")
+    return shown({["image/png"] = base64(bytes)}, "an image")
   end,
 }
 

@@ -8,7 +8,7 @@ local ticks = require "flare.log.ticks"
 
 local M = {}
 
-local function base64(x) return require "flare.base64"(require "flare.log.png"(x)) end
+local function base64(x) return require "flare.base64".encode(require "flare.log.png"(x)) end
 
 -- --- what they show, as SVG ---
 

@@ -1,5 +1,6 @@
 --- Embeddings: the features of a text's last token, of length 1.
 local core = require "flare.core"
+local encode = require "flare.base64".encode
 local fields = require "flare.serve.fields"
 
 local M = {}
@@ -37,22 +38,11 @@ local function inputs_of(self, body)
   return out
 end
 
-local alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-
 -- Numbers as f32, little-endian, in base64.
 local function base64(numbers)
-  local bytes, out = {}, {}
+  local bytes = {}
   for k, x in ipairs(numbers) do bytes[k] = string.pack("<f", x) end
-  bytes = table.concat(bytes)
-  for k = 1, #bytes, 3 do
-    local a, b, c = bytes:byte(k, k + 2)
-    local n = a << 16 | (b or 0) << 8 | (c or 0)
-    for i = 1, 4 do
-      local at = (n >> (24 - 6 * i) & 63) + 1
-      out[#out + 1] = (i == 3 and not b or i == 4 and not c) and "=" or alphabet:sub(at, at)
-    end
-  end
-  return table.concat(out)
+  return encode(table.concat(bytes))
 end
 
 --- The answer to the body of a request.

@@ -1,4 +1,5 @@
 --- Normalizers and pre-tokenizers of a tokenizer.json as lists for the core.
+local base64 = require "flare.base64"
 local fail = require "flare.fail"
 local options = require "flare.options"
 local pattern = require "flare.text.pattern"
@@ -26,28 +27,6 @@ local function plain(kind)
   return function() return {{kind = kind}} end
 end
 
-local base64 = {}
-for i = 1, 64 do
-  base64[("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):byte(i)] = i - 1
-end
-
---- Decodes base64; nil if the text is none.
-function M.base64(text)
-  local out, bits, count = {}, 0, 0
-  text = text:gsub("[\r\n]", ""):gsub("=+$", "")
-  for i = 1, #text do
-    local six = base64[text:byte(i)]
-    if not six then return nil end
-    bits, count = bits << 6 | six, count + 6
-    if count >= 8 then
-      count = count - 8
-      out[#out + 1] = string.char(bits >> count & 255)
-      bits = bits & (1 << count) - 1
-    end
-  end
-  return table.concat(out)
-end
-
 local normalizers = {
   NFC = plain "nfc", NFD = plain "nfd", NFKC = plain "nfkc", NFKD = plain "nfkd",
   Lowercase = plain "lowercase", StripAccents = plain "stripaccents", Nmt = plain "nmt",
@@ -61,7 +40,7 @@ local normalizers = {
   end,
   Prepend = function(o) return {{kind = "prepend", content = o.prepend}} end,
   Precompiled = function(o)
-    local map = M.base64(o.precompiled_charsmap or "")
+    local map = base64.decode(o.precompiled_charsmap or "")
     if not map then fail("Precompiled: precompiled_charsmap is not base64") end
     return {{kind = "precompiled", text = map}}
   end,

@@ -1,9 +1,9 @@
 --- Rank files: .tiktoken (a line for each token: its bytes in base64, its rank) and tekken.json.
+local base64 = require "flare.base64"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local pattern = require "flare.text.pattern"
 local post = require "flare.text.post"
-local stages = require "flare.text.stages"
 
 local M = {}
 
@@ -57,7 +57,7 @@ function M.read(path, o)
   for line in text:gmatch "[^\r\n]+" do
     line_number = line_number + 1
     local token, rank = line:match "^(%S+) (%d+)$"
-    token = token and stages.base64(token)
+    token = token and base64.decode(token)
     if not token then fail("line %d is not a token in base64 and a rank", line_number) end
     vocab[token] = math.tointeger(rank)
   end
@@ -75,7 +75,7 @@ function M.tekken(file)
   local vocab, special = {}, {}
   for i = 1, math.min(count, #file.vocab) do
     local entry = file.vocab[i]
-    local token = type(entry) == "table" and stages.base64(entry.token_bytes or "")
+    local token = type(entry) == "table" and base64.decode(entry.token_bytes or "")
     if not token or math.type(entry.rank) ~= "integer" then
       fail("token %d is not {token_bytes, rank}", i - 1)
     end

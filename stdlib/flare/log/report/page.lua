@@ -1,6 +1,6 @@
 --- The HTML of a report: sections of tables and inline SVG, without scripts.
 local core = require "flare.core"
-local base64 = require "flare.base64"
+local base64 = require "flare.base64".encode
 local escape = require "flare.escape"
 local svg = require "flare.log.svg"
 
