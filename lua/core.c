@@ -89,6 +89,7 @@ static int memory_stats(lua_State *L) {
   set_number(L, "allocations", s.allocations);
   set_number(L, "segments", s.segments);
   set_number(L, "flushes", s.flushes);
+  set_number(L, "moved", s.moved);
   set_number(L, "lua_only", fl_handles_bytes(st->rt, &live));
   set_number(L, "storages", live);
   set_number(L, "tensors", fl_tensor_count(st->rt));

@@ -241,6 +241,17 @@ struct fl_backend {
   fl_status (*memory_info)(fl_backend *b, int device, size_t *free_bytes,
                            size_t *total_bytes); /* may be NULL */
   size_t page; /* what alloc takes is a multiple of it; 0: as asked */
+  /* memory apart from addresses; all NULL and 0: there is only alloc. `reserve`
+   * takes addresses for `bytes`, where no memory is; `unreserve` returns them
+   * when none is there any more. `remap` moves memory from one such place to
+   * another, and what is in it is lost: from NULL it is new, to NULL it goes
+   * back to the device. All are multiples of `part`. If it fails, all is as
+   * before. It waits for work that may use what is at `from` */
+  size_t part;
+  fl_status (*reserve)(fl_backend *b, int device, size_t bytes, void **at);
+  void (*unreserve)(fl_backend *b, int device, void *at, size_t bytes);
+  fl_status (*remap)(fl_backend *b, int device, void *to, void *from,
+                     size_t bytes);
   /* transfers, bytes; for PEER `device` is the destination's. Host memory may
    * be used as soon as this returns; a copy out has been waited for. NULL with
    * FL_BACKEND_HOST */

@@ -54,6 +54,7 @@ typedef struct fl_memory_stats {
   size_t blocks;                  /* live blocks */
   size_t largest_free;            /* bytes */
   uint64_t allocations, segments, flushes;
+  uint64_t moved; /* bytes of free memory that got other addresses */
 } fl_memory_stats;
 /* The figures of a device's allocator; all 0 if there is no such device. */
 FL_API void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s);

@@ -3,7 +3,8 @@
  * than this machine has can be run for what it would allocate. Addresses are
  * numbers. What the host reads is zero. It has one device as soon as control
  * "open" was set, so that no list of devices shows it before; control "page"
- * sets what its segments are a multiple of, as those of another device. */
+ * and "part" set what its segments and the memory that moves are a multiple of,
+ * as those of another device. */
 #include "../../runtime/backend.h"
 
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 
 /* As sim's addresses: none that a process can have. */
 #define FIRST ((uintptr_t)1 << 56)
+#define PART  ((size_t)64 << 10)
 
 struct fl_stream {
   int device;
@@ -59,6 +61,28 @@ static fl_status dry_alloc(fl_backend *b, int device, size_t bytes,
 static void dry_release(fl_backend *b, int device, void *memory, size_t bytes) {
   (void)device, (void)memory;
   ((dry *)b->state)->used -= bytes;
+}
+
+static fl_status dry_reserve(fl_backend *b, int device, size_t bytes,
+                             void **at) {
+  dry *s = b->state;
+  (void)device;
+  *at = (void *)s->next;
+  s->next += bytes;
+  return FL_OK;
+}
+
+static void dry_unreserve(fl_backend *b, int device, void *at, size_t bytes) {
+  (void)b, (void)device, (void)at, (void)bytes;
+}
+
+static fl_status dry_remap(fl_backend *b, int device, void *to, void *from,
+                           size_t bytes) {
+  dry *s = b->state;
+  (void)device;
+  s->used += to ? bytes : 0;
+  s->used -= from ? bytes : 0;
+  return FL_OK;
 }
 
 static fl_status dry_memory_info(fl_backend *b, int device, size_t *free_bytes,
@@ -128,9 +152,11 @@ static fl_status dry_control(fl_backend *b, const char *what, double value) {
     ((dry *)b->state)->opened = value != 0;
   else if (strcmp(what, "page") == 0)
     b->page = value > 0 ? (size_t)value : 0;
+  else if (strcmp(what, "part") == 0)
+    b->part = value > 0 ? (size_t)value : PART;
   else
-    return fli_fail(FL_EARG, "dry has no control \"%s\"; it has open, page",
-                    what);
+    return fli_fail(FL_EARG,
+                    "dry has no control \"%s\"; it has open, page, part", what);
   return FL_OK;
 }
 
@@ -160,6 +186,10 @@ fl_status fl_dry_open(const fl_backend_options *o, fl_backend *cpu,
       .alloc = dry_alloc,
       .release = dry_release,
       .memory_info = dry_memory_info,
+      .part = PART,
+      .reserve = dry_reserve,
+      .unreserve = dry_unreserve,
+      .remap = dry_remap,
       .copy = dry_copy,
       .stream_new = dry_stream_new,
       .stream_free = dry_stream_free,

@@ -7,15 +7,18 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define SHIFT  ((uintptr_t)1 << 55) /* no user address has this bit */
 #define FILLED ((size_t)2 << 20)    /* bytes of new memory made NaN */
+#define PART   ((size_t)64 << 10)   /* a multiple of the host's pages */
 
 struct fl_sim_memory {
   fl_sim_memory *next;
   char *real;
   size_t bytes;
+  bool range; /* addresses, which may be without memory */
 };
 
 static fl_sim *sim_of(fl_backend *b) {
@@ -62,7 +65,7 @@ static fl_status sim_alloc(fl_backend *b, int device, size_t bytes,
   /* all ones is NaN in every float type: unwritten elements show */
   memset(real, 0xff, bytes < FILLED ? bytes : FILLED);
   pthread_mutex_lock(&s->lock);
-  *m = (fl_sim_memory){s->memory[device], real, bytes};
+  *m = (fl_sim_memory){s->memory[device], real, bytes, false};
   s->memory[device] = m;
   s->used[device] += bytes;
   pthread_mutex_unlock(&s->lock);
@@ -86,6 +89,82 @@ static void sim_release(fl_backend *b, int device, void *memory, size_t bytes) {
       break;
     }
   pthread_mutex_unlock(&s->lock);
+}
+
+/* Without memory, addresses cannot be read or written. */
+static fl_status sim_reserve(fl_backend *b, int device, size_t bytes,
+                             void **at) {
+  fl_sim *s = sim_of(b);
+  fl_sim_memory *m = malloc(sizeof *m);
+  void *real = m ? mmap(NULL, bytes, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                 : MAP_FAILED;
+  if (real == MAP_FAILED) {
+    free(m);
+    return fli_fail(FL_ENOMEM, "sim:%d: no addresses for %zu bytes", device,
+                    bytes);
+  }
+  pthread_mutex_lock(&s->lock);
+  *m = (fl_sim_memory){s->memory[device], real, bytes, true};
+  s->memory[device] = m;
+  pthread_mutex_unlock(&s->lock);
+  *at = (void *)((uintptr_t)real | SHIFT);
+  return FL_OK;
+}
+
+static void memory_free(fl_sim_memory *m) {
+  if (m->range)
+    munmap(m->real, m->bytes);
+  else
+    free(m->real);
+  free(m);
+}
+
+static void sim_unreserve(fl_backend *b, int device, void *at, size_t bytes) {
+  fl_sim *s = sim_of(b);
+  char *real = (char *)((uintptr_t)at ^ SHIFT);
+  (void)bytes;
+  pthread_mutex_lock(&s->lock);
+  for (fl_sim_memory **m = &s->memory[device]; *m; m = &(*m)->next)
+    if ((*m)->real == real) {
+      fl_sim_memory *gone = *m;
+      *m = gone->next;
+      memory_free(gone);
+      break;
+    }
+  pthread_mutex_unlock(&s->lock);
+}
+
+static fl_status sim_remap(fl_backend *b, int device, void *to, void *from,
+                           size_t bytes) {
+  fl_sim *s = sim_of(b);
+  void *here = (void *)((uintptr_t)to ^ SHIFT);
+  void *gone = (void *)((uintptr_t)from ^ SHIFT);
+  pthread_mutex_lock(&s->lock);
+  size_t used = s->used[device], limit = s->memory_limit;
+  if (!from && limit && (used > limit || bytes > limit - used)) {
+    pthread_mutex_unlock(&s->lock);
+    return fli_fail(FL_ENOMEM,
+                    "sim:%d: %zu bytes asked for, %zu of %zu are in use",
+                    device, bytes, used, limit);
+  }
+  if (from)
+    fl_sim_wait_all(s);
+  if (to && mprotect(here, bytes, PROT_READ | PROT_WRITE)) {
+    pthread_mutex_unlock(&s->lock);
+    return fli_fail(FL_ENOMEM, "sim:%d: the host has no %zu bytes", device,
+                    bytes);
+  }
+  if (from) {
+    madvise(gone, bytes, MADV_DONTNEED);
+    mprotect(gone, bytes, PROT_NONE);
+  }
+  if (to)
+    memset(here, 0xff, bytes < FILLED ? bytes : FILLED);
+  s->used[device] += to ? bytes : 0;
+  s->used[device] -= from ? bytes : 0;
+  pthread_mutex_unlock(&s->lock);
+  return FL_OK;
 }
 
 static fl_status sim_host_alloc(fl_backend *b, size_t bytes, void **memory) {
@@ -184,8 +263,7 @@ static void sim_close(fl_backend *b) {
   for (int i = 0; i < s->devices; i++)
     for (fl_sim_memory *m = s->memory[i], *next; m; m = next) {
       next = m->next;
-      free(m->real);
-      free(m);
+      memory_free(m);
     }
   pthread_cond_destroy(&s->progress);
   pthread_mutex_destroy(&s->lock);
@@ -231,6 +309,10 @@ fl_status fl_sim_open(const fl_backend_options *o, fl_backend *cpu,
       .alloc = sim_alloc,
       .release = sim_release,
       .memory_info = sim_memory_info,
+      .part = PART,
+      .reserve = sim_reserve,
+      .unreserve = sim_unreserve,
+      .remap = sim_remap,
       .copy = fl_sim_copy,
       .stream_new = fl_sim_stream_new,
       .stream_free = fl_sim_stream_free,

@@ -355,8 +355,9 @@ static void memory_flush(fli_memory *m) {
 }
 
 /* Ways to get a block, the cheapest first: cached memory and a segment of the
- * usual size; memory of larger sizes and the smallest segment; releasing the
- * cache; and twice a collection by the host. */
+ * usual size; memory of larger sizes, the smallest segment, and free memory at
+ * other addresses; blocks that wait for other streams; releasing the cache; and
+ * twice a collection by the host. */
 static fl_status block_force(struct fli_allocator *a, fli_heap *h, size_t bytes,
                              fli_block **b) {
   fl_status s = block_take(h, bytes, false, b);
@@ -364,6 +365,10 @@ static fl_status block_force(struct fli_allocator *a, fli_heap *h, size_t bytes,
     return s;
   slabs_free_empty(h);
   s = block_take(h, bytes, true, b);
+  if (s == FL_ENOMEM && h->all->first) {
+    give_waiting(h->all, true);
+    s = block_take(h, bytes, true, b);
+  }
   for (int i = 0; i < 3 && s == FL_ENOMEM; i++) {
     if (i > 0 && !reclaim(a, h, bytes))
       break;
@@ -387,10 +392,11 @@ static fli_memory *memory_of(fl_runtime *rt, fl_device d) {
 }
 
 /* FLARE_MEMORY=direct: nothing of a device's memory is cached, for tools that
- * look for what is read or written beyond a block. */
-static bool alloc_direct(const fl_backend *b) {
+ * look for what is read or written beyond a block. FLARE_MEMORY=segments: no
+ * memory gets other addresses. */
+static bool alloc_wish(const fl_backend *b, const char *what) {
   const char *said = getenv("FLARE_MEMORY");
-  return said && strcmp(said, "direct") == 0 && !(b->flags & FL_BACKEND_HOST);
+  return said && strcmp(said, what) == 0 && !(b->flags & FL_BACKEND_HOST);
 }
 
 static fli_heap *heap_new(fl_runtime *rt, fl_device d, fli_memory *m) {
@@ -415,8 +421,10 @@ static fli_heap *heap_of(fl_runtime *rt, fl_device d) {
   if (!m)
     return NULL;
   fli_heap **h = &m->heap[fl_stream_current(rt, d)];
-  if (!*h && (*h = heap_new(rt, d, m)))
-    (*h)->direct = alloc_direct((*h)->backend);
+  if (!*h && (*h = heap_new(rt, d, m))) {
+    (*h)->direct = alloc_wish((*h)->backend, "direct");
+    (*h)->fixed = alloc_wish((*h)->backend, "segments");
+  }
   return *now = *h;
 }
 
@@ -625,7 +633,8 @@ void fl_memory_get(fl_runtime *rt, fl_device d, fl_memory_stats *s) {
                          .largest_free = fli_largest_free(m),
                          .allocations = m->allocations,
                          .segments = m->segments_taken,
-                         .flushes = m->flushes};
+                         .flushes = m->flushes,
+                         .moved = m->moved};
 }
 
 size_t fli_memory_live(fl_runtime *rt, fl_device d) {

@@ -1,7 +1,7 @@
 /* Between alloc.c (blocks: small ones in slabs, figures, failures), segment.c
- * (spans of a backend's segments) and holders.c (who holds them). Descriptions
- * of memory lie in host memory, apart from what they describe: the host cannot
- * read a device. */
+ * (spans of a backend's segments), pages.c (segments whose memory comes and
+ * goes) and holders.c (who holds them). Descriptions of memory lie in host
+ * memory, apart from what they describe: the host cannot read a device. */
 #ifndef FL_ALLOC_H
 #define FL_ALLOC_H
 
@@ -54,7 +54,8 @@ struct fli_block {
   fl_mark *promise; /* behind the writing that goes on, or NULL */
 };
 
-/* A piece of a segment: free, a large block, or the memory of a slab. */
+/* A piece of a segment: free, a large block, the memory of a slab, or a hole:
+ * addresses without memory. */
 struct fli_span {
   fli_block block;
   size_t size;
@@ -62,15 +63,17 @@ struct fli_span {
   fli_span *before, *after; /* neighbours in memory */
   fli_span *left, *right;   /* in the pool's tree of free spans */
   fli_slab *slab;           /* that lives here */
-  bool free;
+  bool free, hole;
 };
 
 struct fli_segment {
   fli_heap *heap;
   void *memory;
-  size_t size;
+  size_t size; /* of the addresses */
+  size_t here; /* bytes of memory: all, but for pages */
   int pool;
-  bool idle; /* one free span */
+  bool idle;  /* one free span; pages: not said */
+  bool pages; /* see pages.c */
   fli_span *first;
   fli_segment *prev, *next;   /* of the heap */
   fli_segment *older, *newer; /* among the idle ones */
@@ -101,7 +104,7 @@ struct fli_memory {
   size_t live, peak, blocks;
   uint64_t allocations;
   size_t reserved, peak_reserved, limit;
-  uint64_t segments_taken, flushes;
+  uint64_t segments_taken, flushes, moved;
   fli_heap *heap[FLI_STREAMS];
   fli_heap *heaps; /* these and the pools */
   fli_waiting *first, *last;
@@ -117,6 +120,7 @@ struct fli_heap {
   fl_device device;
   int stream;
   bool direct;    /* every block is a segment of its own, and goes at once */
+  bool fixed;     /* no pages */
   bool kept;      /* of a graph: no segment is returned */
   size_t charged; /* of a graph: counted as live */
   bool ended;     /* of a graph that is gone: each goes when it is free */
@@ -125,7 +129,8 @@ struct fli_heap {
   fli_span *tree[FLI_POOLS];
   fli_segment *segments, *oldest, *newest;
   size_t reserved;
-  size_t idle; /* bytes of segments that are one free span; else: busy */
+  size_t idle; /* bytes of segments that are one free span, and of free spans
+                  among pages; else: busy */
   size_t peak_busy, last_peak;
   uint32_t since; /* spans taken in this window */
 };
@@ -142,6 +147,34 @@ void fli_heap_trim(fli_heap *h, size_t keep);
 /* Everything, whether in use or not. */
 void fli_heap_drop(fli_heap *h);
 size_t fli_span_largest(const fli_heap *h);
+/* Of free spans, by the pool's tree. */
+void fli_span_list(fli_span *s);
+void fli_span_unlist(fli_span *s);
+/* Joins its free neighbours, and is free. */
+fli_span *fli_span_free(fli_span *s);
+void fli_segment_list(fli_heap *h, fli_segment *g);
+void fli_segment_unlist(fli_segment *g);
+/* A graph's launches use its memory; and while one is captured, the backend
+ * cannot wait for the work that may use a segment. */
+static inline bool fli_heap_stays(const fli_heap *h) {
+  return h->kept || fli_capturing(h->rt, h->device);
+}
+
+/* --- pages.c --- */
+
+/* Whether large spans of the heap are made of pages. */
+static inline bool fli_pages_fit(const fli_heap *h, int pool) {
+  return h->backend->remap && pool > 0 && !h->direct && !h->fixed && !h->kept &&
+         !h->ended;
+}
+/* A free span of at least `size` bytes. Its memory is new while no more than
+ * `most` bytes are reserved; else what is free elsewhere on the device moves
+ * there. EUNSUPPORTED: there are no addresses. */
+fl_status fli_pages_grow(fli_heap *h, int pool, size_t size, size_t most);
+/* Returns memory of free spans until no more than `keep` bytes are reserved. */
+void fli_pages_trim(fli_heap *h, size_t keep);
+/* The segment ends, whether it is in use or not. */
+void fli_pages_free(fli_segment *g);
 
 /* --- holders.c --- */
 

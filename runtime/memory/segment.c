@@ -5,7 +5,9 @@
  * The pools keep sizes apart that would block each other: up to 512 KiB from
  * segments of 2 MiB, up to 16 MiB from segments of 8 to 32 MiB (four spans, or
  * an eighth of what there is, so that little work reserves little), larger ones
- * from segments of their own, which are cut only for other large ones. */
+ * from segments of their own, which are cut only for other large ones. Where a
+ * backend can move memory to other addresses, both larger pools are in segments
+ * of pages (pages.c). */
 #include "alloc.h"
 
 #include <stdlib.h>
@@ -101,6 +103,22 @@ size_t fli_span_largest(const fli_heap *h) {
   return most;
 }
 
+void fli_span_list(fli_span *s) {
+  fli_segment *g = s->segment;
+  s->free = true;
+  tree_insert(&g->heap->tree[g->pool], s);
+  if (g->pages)
+    g->heap->idle += s->size;
+}
+
+void fli_span_unlist(fli_span *s) {
+  fli_segment *g = s->segment;
+  s->free = false;
+  tree_remove(&g->heap->tree[g->pool], s);
+  if (g->pages)
+    g->heap->idle -= s->size;
+}
+
 /* --- segments --- */
 
 static void idle_add(fli_segment *g) {
@@ -121,15 +139,26 @@ static void idle_remove(fli_segment *g) {
   *(g->newer ? &g->newer->older : &h->newest) = g->older;
 }
 
+void fli_segment_list(fli_heap *h, fli_segment *g) {
+  g->next = h->segments;
+  if (g->next)
+    g->next->prev = g;
+  h->segments = g;
+}
+
+void fli_segment_unlist(fli_segment *g) {
+  *(g->prev ? &g->prev->next : &g->heap->segments) = g->next;
+  if (g->next)
+    g->next->prev = g->prev;
+}
+
 static void segment_free(fli_segment *g) {
   fli_heap *h = g->heap;
   for (fli_span *s = g->first, *next; s; s = next) {
     next = s->after;
     free(s);
   }
-  *(g->prev ? &g->prev->next : &h->segments) = g->next;
-  if (g->next)
-    g->next->prev = g->prev;
+  fli_segment_unlist(g);
   h->reserved -= g->size;
   h->all->reserved -= g->size;
   if (h->all->budget)
@@ -141,24 +170,27 @@ static void segment_free(fli_segment *g) {
 
 static void segment_retire(fli_segment *g) {
   idle_remove(g);
-  tree_remove(&g->heap->tree[g->pool], g->first);
+  fli_span_unlist(g->first);
   segment_free(g);
 }
 
-/* A graph's launches use its memory; and while one is captured, the backend
- * cannot wait for the work that may use a segment. */
-static bool segment_stays(const fli_heap *h) {
-  return h->kept || fli_capturing(h->rt, h->device);
+static void trim_segments(fli_heap *h, size_t keep) {
+  while (h->oldest && h->reserved > keep && !fli_heap_stays(h))
+    segment_retire(h->oldest);
 }
 
 void fli_heap_trim(fli_heap *h, size_t keep) {
-  while (h->oldest && h->reserved > keep && !segment_stays(h))
-    segment_retire(h->oldest);
+  trim_segments(h, keep);
+  if (h->backend->remap && h->reserved > keep && !fli_heap_stays(h))
+    fli_pages_trim(h, keep);
 }
 
 void fli_heap_drop(fli_heap *h) {
   while (h->segments)
-    segment_free(h->segments);
+    if (h->segments->pages)
+      fli_pages_free(h->segments);
+    else
+      segment_free(h->segments);
 }
 
 static size_t busy_of(const fli_heap *h) {
@@ -185,6 +217,12 @@ static size_t segment_bytes(const fli_heap *h, int pool, size_t size) {
 
 static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
   size_t bytes = exact ? size : segment_bytes(h, pool, size);
+  if (fli_pages_fit(h, pool)) {
+    size_t most = exact ? 0 : allowance(h, busy_of(h) + bytes);
+    fl_status status = fli_pages_grow(h, pool, bytes, most);
+    if (status != FL_EUNSUPPORTED)
+      return status;
+  }
   size_t page = h->direct ? 0 : h->backend->page, limit = h->all->limit;
   if (page) /* it would be taken anyway */
     bytes = (bytes + page - 1) / page * page;
@@ -210,23 +248,20 @@ static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
   *g = (fli_segment){.heap = h,
                      .memory = memory,
                      .size = bytes,
+                     .here = bytes,
                      .pool = pool,
-                     .first = s,
-                     .next = h->segments};
+                     .first = s};
   s->block = (fli_block){.memory = memory, .bytes = FLI_NOT_LIVE};
   s->size = bytes;
   s->segment = g;
-  s->free = true;
-  if (g->next)
-    g->next->prev = g;
-  h->segments = g;
+  fli_segment_list(h, g);
   h->reserved += bytes;
   h->all->reserved += bytes;
   if (h->all->reserved > h->all->peak_reserved)
     h->all->peak_reserved = h->all->reserved;
   h->all->segments_taken++;
   FLI_POISON(h, memory, bytes);
-  tree_insert(&h->tree[pool], s);
+  fli_span_list(s);
   idle_add(g);
   return FL_OK;
 }
@@ -244,10 +279,9 @@ static size_t segment_rounded(size_t bytes) {
 
 static fli_span *segment_cut(fli_heap *h, fli_span *s, size_t size) {
   fli_segment *g = s->segment;
-  tree_remove(&h->tree[g->pool], s);
+  fli_span_unlist(s);
   if (g->idle)
     idle_remove(g);
-  s->free = false;
   fli_span *rest = NULL;
   if (s->size - size >= pools[g->pool].least)
     rest = calloc(1, sizeof *rest); /* without it, the span stays whole */
@@ -260,10 +294,9 @@ static fli_span *segment_cut(fli_heap *h, fli_span *s, size_t size) {
     rest->after = s->after;
     if (rest->after)
       rest->after->before = rest;
-    rest->free = true;
     s->after = rest;
     s->size = size;
-    tree_insert(&h->tree[g->pool], rest);
+    fli_span_list(rest);
   }
   size_t busy = busy_of(h);
   if (busy > h->peak_busy)
@@ -319,28 +352,31 @@ static void segment_join(fli_span *s) {
   free(gone);
 }
 
-void fli_span_give(fli_span *s) {
-  fli_segment *g = s->segment;
-  fli_heap *h = g->heap;
-  fli_span **tree = &h->tree[g->pool];
-  s->slab = NULL;
+fli_span *fli_span_free(fli_span *s) {
   if (s->after && s->after->free) {
-    tree_remove(tree, s->after);
+    fli_span_unlist(s->after);
     segment_join(s);
   }
   if (s->before && s->before->free) {
     s = s->before;
-    tree_remove(tree, s);
+    fli_span_unlist(s);
     segment_join(s);
   }
   s->block.bytes = FLI_NOT_LIVE;
-  s->free = true;
-  tree_insert(tree, s);
-  if (s->size == g->size) {
+  fli_span_list(s);
+  return s;
+}
+
+void fli_span_give(fli_span *s) {
+  fli_segment *g = s->segment;
+  fli_heap *h = g->heap;
+  s->slab = NULL;
+  s = fli_span_free(s);
+  if (s->size == g->size && !g->pages) {
     idle_add(g);
     if (h->direct || h->ended)
-      fli_heap_trim(h, h->reserved - g->size);
+      trim_segments(h, h->reserved - g->size);
     else
-      fli_heap_trim(h, allowance(h, busy_of(h)));
+      trim_segments(h, allowance(h, busy_of(h)));
   }
 }

@@ -1,6 +1,5 @@
-/* The CUDA backend's table: devices, streams, events, memory and launches.
- * Opening it loads nothing: the driver is loaded when a device is first asked
- * for. */
+/* The CUDA backend's table: devices, streams, events and launches. Opening it
+ * loads nothing: the driver is loaded when a device is first asked for. */
 #include "backend.h"
 #include "autotune.h"
 
@@ -93,8 +92,7 @@ static bool stuck(const flc_backend *c, const flc_device *d) {
   return false;
 }
 
-/* Waits for the device, so that Ctrl-C can end the wait; false: it has. */
-static bool backend_settle(flc_backend *c, flc_device *d) {
+bool flc_settle(flc_backend *c, flc_device *d) {
   if (stuck(c, d))
     return false;
   for (fl_stream *s = c->streams; s; s = s->next)
@@ -415,146 +413,6 @@ static double event_elapsed(fl_backend *b, fl_event *from, fl_event *to) {
   return (double)ms * 1e3;
 }
 
-/* --- memory: segments over reserved addresses --- */
-
-#define PAGE ((size_t)2 << 20) /* what the hardware maps at a time */
-
-static CUmemAllocationProp properties(const flc_device *d) {
-  CUmemAllocationProp p = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
-  p.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, d->index};
-  return p;
-}
-
-/* This device, and every other that can reach it. */
-static CUresult give_access(flc_backend *c, flc_device *d, CUdeviceptr at,
-                            size_t bytes) {
-  CUmemAccessDesc who[FLC_DEVICES];
-  size_t n = 0;
-  (void)c;
-  for (int i = 0; i < flc_devices(); i++) {
-    int yes = i == d->index;
-    if (!yes)
-      flc_cu->DeviceCanAccessPeer(&yes, i, d->handle);
-    if (yes)
-      who[n++] = (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, i},
-                                   CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  }
-  return flc_cu->MemSetAccess(at, bytes, who, n);
-}
-
-static CUresult map(flc_backend *c, flc_device *d, flc_segment *g) {
-  CUmemAllocationProp p = properties(d);
-  CUresult e = flc_cu->MemAddressReserve(&g->at, g->bytes, 0, 0, 0);
-  if (e)
-    return e;
-  e = flc_cu->MemCreate(&g->handle, g->bytes, &p, 0);
-  if (e == CUDA_SUCCESS) {
-    e = flc_cu->MemMap(g->at, g->bytes, 0, g->handle, 0);
-    if (e == CUDA_SUCCESS) {
-      e = give_access(c, d, g->at, g->bytes);
-      if (e == CUDA_SUCCESS)
-        return e;
-      flc_cu->MemUnmap(g->at, g->bytes);
-    }
-    flc_cu->MemRelease(g->handle);
-  }
-  flc_cu->MemAddressFree(g->at, g->bytes);
-  return e;
-}
-
-static fl_status get_memory(fl_backend *b, int device, size_t bytes,
-                            void **memory) {
-  flc_device *d = flc_device_open(device);
-  flc_context before;
-  if (!d)
-    return FL_EDEVICE;
-  flc_segment *g = calloc(1, sizeof *g);
-  if (!g)
-    return fli_fail(FL_ENOMEM, "out of memory: a segment");
-  g->bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-  fl_status s = flc_enter(d, &before);
-  if (s == FL_OK) {
-    CUresult e = backend_of(b)->direct ? flc_cu->MemAlloc(&g->at, bytes)
-                                       : map(backend_of(b), d, g);
-    s = e ? flc_failed(d, e, "a segment of memory") : FL_OK;
-    flc_leave(d, before);
-  }
-  if (s) {
-    free(g);
-    return s;
-  }
-  g->next = backend_of(b)->segments;
-  backend_of(b)->segments = g;
-  *memory = (void *)(uintptr_t)g->at;
-  return FL_OK;
-}
-
-static void put_memory(fl_backend *b, int device, void *memory, size_t bytes) {
-  flc_device *d = flc_device_open(device);
-  flc_context before;
-  (void)bytes;
-  for (flc_segment **at = &backend_of(b)->segments; *at; at = &(*at)->next) {
-    flc_segment *g = *at;
-    if (g->at != (CUdeviceptr)(uintptr_t)memory)
-      continue;
-    *at = g->next;
-    if (flc_enter(d, &before) == FL_OK) {
-      bool free_now =
-          backend_settle(backend_of(b), d); /* else it stays for good */
-      if (free_now && backend_of(b)->direct)
-        flc_cu->MemFree(g->at);
-      else if (free_now) {
-        flc_cu->MemUnmap(g->at, g->bytes);
-        flc_cu->MemRelease(g->handle);
-        flc_cu->MemAddressFree(g->at, g->bytes);
-      }
-      flc_leave(d, before);
-    }
-    free(g);
-    return;
-  }
-}
-
-static fl_status memory_info(fl_backend *b, int device, size_t *free_bytes,
-                             size_t *total) {
-  flc_device *d = flc_device_open(device);
-  flc_context before;
-  (void)b;
-  if (!d)
-    return FL_EDEVICE;
-  fl_status s = flc_enter(d, &before);
-  if (s)
-    return s;
-  CUresult e = flc_cu->MemGetInfo(free_bytes, total);
-  flc_leave(d, before);
-  return e ? flc_failed(d, e, "asking for free memory") : FL_OK;
-}
-
-/* Any context pins it for all of them; the first device's is as good as any. */
-static fl_status host_alloc(fl_backend *b, size_t bytes, void **memory) {
-  flc_device *d = flc_device_open(0);
-  flc_context before;
-  (void)b;
-  if (!d)
-    return FL_EDEVICE;
-  fl_status s = flc_enter(d, &before);
-  if (s)
-    return s;
-  CUresult e = flc_cu->MemHostAlloc(memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
-  flc_leave(d, before);
-  return e ? flc_failed(d, e, "pinned memory") : FL_OK;
-}
-
-static void host_free(fl_backend *b, void *memory) {
-  flc_device *d = flc_device_open(0);
-  flc_context before;
-  (void)b;
-  if (!d || flc_enter(d, &before))
-    return;
-  flc_cu->MemFreeHost(memory);
-  flc_leave(d, before);
-}
-
 /* --- launching --- */
 
 fl_status flc_name_launch(fl_stream *s, const flc_name *name) {
@@ -637,10 +495,14 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .device_count = device_count,
       .kernel = find_kernel,
       .launch = backend_launch,
-      .alloc = get_memory,
-      .release = put_memory,
-      .memory_info = memory_info,
-      .page = PAGE,
+      .alloc = flc_memory_get,
+      .release = flc_memory_put,
+      .memory_info = flc_memory_info,
+      .page = FLC_PAGE,
+      .part = FLC_PART,
+      .reserve = flc_reserve,
+      .unreserve = flc_unreserve,
+      .remap = flc_remap,
       .copy = flc_transfer,
       .stream_new = stream_new,
       .stream_free = stream_free,
@@ -652,8 +514,8 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
       .event_wait = event_wait,
       .event_done = event_done,
       .event_elapsed = event_elapsed,
-      .host_alloc = host_alloc,
-      .host_free = host_free,
+      .host_alloc = flc_host_alloc,
+      .host_free = flc_host_free,
       .close = close_cuda,
       .control = flc_control,
       .query = flc_query,

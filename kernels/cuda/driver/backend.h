@@ -7,6 +7,10 @@
 
 #include <stdatomic.h>
 
+#define FLC_PAGE ((size_t)2 << 20) /* what the hardware maps at a time */
+#define FLC_PART                                                               \
+  ((size_t)8 << 20)   /* moves at once: each costs driver calls                \
+                       */
 #define FLC_NAMES 256 /* launches whose operator's name a stream remembers */
 
 /* As flare.cuh lays it out; the mirror is in pinned host memory. */
@@ -29,6 +33,7 @@ typedef struct flc_name { /* of a launch */
 } flc_name;
 
 typedef struct flc_backend flc_backend;
+typedef struct flc_addresses flc_addresses;
 
 struct fl_stream {
   flc_backend *backend;
@@ -76,6 +81,7 @@ struct flc_backend {
   fl_stream *streams;
   fl_stream *first[FLC_DEVICES];
   flc_segment *segments;
+  flc_addresses *ranges;
   fl_graph_exec *execs; /* all graphs */
 };
 
@@ -98,6 +104,23 @@ fl_status flc_name_launch(fl_stream *s, const flc_name *name);
 
 fl_status flc_prepare(fl_backend *b, fl_kernel k, const fl_launch *l,
                       bool *ready); /* launch.c */
+
+/* Waits for the device, so that Ctrl-C can end the wait; false: it has, or what
+ * runs may never end. */
+bool flc_settle(flc_backend *c, flc_device *d);
+
+/* memory.c: functions of the table */
+fl_status flc_memory_get(fl_backend *b, int device, size_t bytes,
+                         void **memory);
+void flc_memory_put(fl_backend *b, int device, void *memory, size_t bytes);
+fl_status flc_memory_info(fl_backend *b, int device, size_t *free_bytes,
+                          size_t *total);
+fl_status flc_reserve(fl_backend *b, int device, size_t bytes, void **at);
+void flc_unreserve(fl_backend *b, int device, void *at, size_t bytes);
+fl_status flc_remap(fl_backend *b, int device, void *to, void *from,
+                    size_t bytes);
+fl_status flc_host_alloc(fl_backend *b, size_t bytes, void **memory);
+void flc_host_free(fl_backend *b, void *memory);
 
 /* graph.c */
 fl_status flc_capture_begin(fl_backend *b, int device, fl_stream *s);

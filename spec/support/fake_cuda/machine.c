@@ -11,7 +11,8 @@
  * ("name:20,other:30"). An event has happened when FAKE_LAG launches (0) are
  * behind it. A call that breaks a capture makes it fail as a driver does, and
  * so does a launch of the kernel FAKE_BREAKS. A program that waits for what
- * never ends, other than by asking, is stopped with status 99. */
+ * never ends, other than by asking, is stopped with status 99; one that maps
+ * memory where there is some, or takes it away where there is none, with 98. */
 #include "../../../kernels/cuda/driver/library.h"
 
 #include <stdio.h>
@@ -24,14 +25,15 @@
 #include "../../../kernels/cuda/driver/dl.def"
 
 typedef struct segment {
-  CUdeviceptr at;
+  CUdeviceptr at; /* 0: not mapped */
   size_t bytes;
+  CUmemGenericAllocationHandle handle;
 } segment;
 
 static CUresult broken; /* what every call answers from now on */
 static bool hangs;
 static size_t used;
-static segment segments[1024];
+static segment segments[1024], mapped[2048];
 
 static size_t total(void) {
   const char *said = getenv("FAKE_MEMORY");
@@ -199,9 +201,49 @@ CUresult cuMemAddressReserve(CUdeviceptr *p, size_t bytes, size_t alignment,
   return CUDA_SUCCESS;
 }
 
+static void misuse(const char *what, CUdeviceptr p) {
+  fprintf(stderr, "fake driver: %s at %#llx\n", what, (unsigned long long)p);
+  _exit(98);
+}
+
+/* Bytes that are mapped from p to p + bytes. */
+static size_t mapped_in(CUdeviceptr p, size_t bytes) {
+  size_t there = 0;
+  for (int i = 0; i < 2048; i++) {
+    const segment *m = &mapped[i];
+    CUdeviceptr first = m->at > p ? m->at : p;
+    CUdeviceptr last =
+        m->at + m->bytes < p + bytes ? m->at + m->bytes : p + bytes;
+    there += m->at && first < last ? last - first : 0;
+  }
+  return there;
+}
+
 CUresult cuMemAddressFree(CUdeviceptr p, size_t bytes) {
-  (void)bytes;
+  if (mapped_in(p, bytes))
+    misuse("addresses freed with memory", p);
   free((void *)(uintptr_t)p);
+  return broken;
+}
+
+CUresult cuMemMap(CUdeviceptr p, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+  (void)flags;
+  if (offset || mapped_in(p, bytes) || segments[handle].bytes != bytes)
+    misuse("memory mapped over other memory", p);
+  int i = 0;
+  while (mapped[i].at)
+    i++;
+  mapped[i] = (segment){p, bytes, handle};
+  return broken;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr p, size_t bytes, const CUmemAccessDesc *who,
+                        size_t count) {
+  (void)who, (void)count;
+  if (mapped_in(p, bytes) != bytes)
+    misuse("access to what is not mapped", p);
   return broken;
 }
 
@@ -224,13 +266,23 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  for (int i = 0; i < 2048; i++)
+    if (mapped[i].at && mapped[i].handle == handle)
+      misuse("memory released that is mapped", mapped[i].at);
+  if (!segments[handle].bytes)
+    misuse("memory released twice", 0);
   used -= segments[handle].bytes;
   segments[handle].bytes = 0;
   return broken;
 }
 
 CUresult cuMemUnmap(CUdeviceptr p, size_t bytes) {
-  (void)p, (void)bytes;
+  int i = 0;
+  while (i < 2048 && (mapped[i].at != p || mapped[i].bytes != bytes))
+    i++;
+  if (i == 2048)
+    misuse("no memory to unmap", p);
+  mapped[i].at = 0;
   return wait_for_all();
 }
 

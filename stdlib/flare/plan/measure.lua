@@ -67,9 +67,11 @@ local function times_of(machine, rows, count)
   return times, flops
 end
 
---- Makes the device "dry" take segments as another one does.
+--- Makes the device "dry" take and move memory as another one does.
 function M.like(device)
-  core.backend_control(DEVICE, "page", device:find "^cuda" and 2 << 20 or 0)
+  local cuda = device:find "^cuda"
+  core.backend_control(DEVICE, "page", cuda and 2 << 20 or 0)
+  core.backend_control(DEVICE, "part", cuda and 8 << 20 or 0)
 end
 
 --- Runs a step once or twice on the device "dry".
