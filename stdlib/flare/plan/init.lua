@@ -30,6 +30,9 @@ local RESERVE = {sim = {0.02, 8 << 20}, cuda = {0.05, 512 << 20}}
 local LOADED = 256 << 20
 local GARBAGE = 128 -- the part of the cap that may be garbage before it is collected
 local SEARCH = 0.98 -- the share of the cap that the search starts with
+-- Seconds that a plan may take longer for each second of transfers less, in both directions: a
+-- prediction is not exact, and the transfers of a plan that has few of them stay hidden.
+local HIDDEN = 0.05
 
 -- --- what is planned ---
 
@@ -112,21 +115,22 @@ local function proves(self, config, cap)
   return nil, failed
 end
 
--- Configs for a number of rounds, the fastest first.
+-- Configs for a number of rounds, the best first.
 local function configs(self, rounds, target)
   local figures = self.figures(self.step.rows / rounds)
   local o = {target = target, host = self.host, link = self.link, no_offload = self.no_offload}
   local list = {}
   local function add(config)
     local memory, host = Model.memory(figures, config)
-    local seconds = Model.time(figures, config, self.link)
+    local seconds, sums = Model.time(figures, config, self.link)
     if memory <= target and host <= self.host then
-      list[#list + 1] = {config = config, seconds = seconds, memory = memory, host = host}
+      list[#list + 1] = {config = config, seconds = seconds, memory = memory, host = host,
+        cost = seconds + HIDDEN * (sums[2] + sums[3])}
     end
   end
   for _, how in ipairs {kept, full} do add(Measure.uniform(self.found, how, rounds, self.ahead)) end
   add((Choose.search(figures, Measure.uniform(self.found, least, rounds, self.ahead), o)))
-  table.sort(list, function(a, b) return a.seconds < b.seconds end)
+  table.sort(list, function(a, b) return a.cost < b.cost end)
   return list
 end
 
@@ -136,13 +140,12 @@ local function candidates(self, targets)
     for _, entry in ipairs(configs(self, rounds, targets[rounds])) do list[#list + 1] = entry end
   end
   table.sort(list, function(a, b)
-    return a.seconds < b.seconds
-      or a.seconds == b.seconds and a.config.rounds < b.config.rounds
+    return a.cost < b.cost or a.cost == b.cost and a.config.rounds < b.config.rounds
   end)
   return list
 end
 
--- The fastest config that a dry run proves. Where one fails, the search is repeated with less for
+-- The best config that a dry run proves. Where one fails, the search is repeated with less for
 -- that number of rounds. A config that had to release its cache is slow, and the last resort.
 local function find_by(self, less, tries)
   local start, targets, close = (self.cap - reserve(self, self.cap)) * SEARCH, {}, nil
