@@ -137,6 +137,51 @@ describe("a plan", function()
     end
   end)
 
+  it("saves and loads wherever parameters and states are", function()
+    local step = step_of(shape)
+    step.model:to "bf16" -- with master copies
+    step.inputs[1], step.inputs[2] = step.inputs[1]:to "bf16", step.inputs[2]:to "bf16"
+    local function planned(cap)
+      local other = step_of(shape)
+      other.model:to "bf16"
+      other.inputs = step.inputs
+      local plan = flare.plan(other, {device = cap, on = device, rounds = 2})
+      assert(plan.fits, tostring(plan))
+      return plan
+    end
+    local function first(cap)
+      local plan = planned(cap)
+      train(plan, step, 1)
+      local saved, streamed = {plan:state_dict(), plan.optimizer:state_dict()}, false
+      for _, how in ipairs(plan.config.blocks) do streamed = streamed or how.states == "host" end
+      return saved, (train(plan, step, 1)), streamed
+    end
+    local saved, expected, streamed = first "34MiB"
+    assert(streamed, "no state was on the host")
+    local wide = first "200MiB"
+    for g, group in ipairs(wide[2].groups) do
+      for i, state in ipairs(group.state) do
+        local same = saved[2].groups[g].state[i]
+        assert.equal(state.step, same.step)
+        for k, moment in ipairs(state.moments) do
+          assert(moment:equal(same.moments[k]), i .. " " .. k)
+        end
+        assert(state.master:equal(same.master), i)
+      end
+    end
+    for _, cap in ipairs {"200MiB", "34MiB"} do
+      clear()
+      local again = planned(cap):load_state_dict(saved[1])
+      again.optimizer:load_state_dict(saved[2])
+      assert.same(expected, (train(again, step, 1)), cap)
+      again:load_state_dict(saved[1])
+      again.optimizer:load_state_dict(saved[2]) -- over states that exist
+      assert.same(expected, (train(again, step, 1)), cap)
+    end
+    fails(function() planned "200MiB":load_state_dict {} end,
+      "the state's 'first.weight' must be a tensor of shape %(256, 256%), got nil")
+  end)
+
   it("is refused with what would fit, and that fits", function()
     local step = step_of(shape)
     local plan = flare.plan(step, {device = "8MiB", on = device})

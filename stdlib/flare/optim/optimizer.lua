@@ -268,23 +268,25 @@ function Optimizer:load_state_dict(saved, message)
   end
   for g, group in ipairs(self.groups) do
     for key, value in pairs(saved.groups[g].options) do group[key] = value end
-    for i, place in ipairs(at[g]) do
-      local state, p = saved.groups[g].state[place], group.params[i]
-      local moments, copy
-      local _ <close> = core.no_grad()
-      for k, moment in ipairs(state.moments) do
-        moments = moments or {}
-        -- a copy, since the state may belong to another optimizer in use
-        moments[k] = moment_of(self, group, p, k)
-        moments[k]:copy_(moment)
-      end
-      if state.master and master.wanted(group, p) then
-        copy = core.zeros_like(p, {dtype = "f32"}):copy_(state.master)
-      end
-      group.state[i] = {step = state.step, moments = moments, master = copy}
-    end
+    for i, place in ipairs(at[g]) do self:_load_state(group, i, saved.groups[g].state[place]) end
   end
   return self
+end
+
+-- Puts a saved state in the place of the one of the group's i-th parameter.
+function Optimizer:_load_state(group, i, state)
+  local p, moments, copy = group.params[i], nil, nil
+  local _ <close> = core.no_grad()
+  for k, moment in ipairs(state.moments) do
+    moments = moments or {}
+    -- a copy, since the state may belong to another optimizer in use
+    moments[k] = moment_of(self, group, p, k)
+    moments[k]:copy_(moment)
+  end
+  if state.master and master.wanted(group, p) then
+    copy = core.zeros_like(p, {dtype = "f32"}):copy_(state.master)
+  end
+  group.state[i] = {step = state.step, moments = moments, master = copy}
 end
 
 function Optimizer:__tostring()

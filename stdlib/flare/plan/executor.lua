@@ -7,6 +7,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local Blocks = require "flare.plan.blocks"
+local State = require "flare.plan.state"
 local Traffic = require "flare.plan.traffic"
 local Update = require "flare.plan.update"
 local walk = require "flare.nn.walk"
@@ -119,6 +120,7 @@ function Executor:open()
     for _, entry in ipairs(found.all) do entry.tensor = entry.here end
   end
   self.update = Update(self, found)
+  State.optimizer(self.update, found.all)
   return self
 end
 
@@ -167,20 +169,6 @@ function Executor:close()
     walk.mark(b.owner, b.tensor, "buffer")
     b.holder[b.key] = b.tensor
   end
-end
-
---- All parameters and buffers by name, as tensors of the CPU.
-function Executor:state_dict()
-  local _ <close> = core.no_grad()
-  local state = {}
-  core.synchronize(self.device)
-  for _, entry in ipairs(self.all) do
-    local swap = entry.swap
-    state[entry.name] = swap and not swap.there and swap.host:clone()
-      or entry.here:detach():to "cpu"
-  end
-  for name, t in self.step.model:named_buffers() do state[name] = t:to "cpu" end
-  return state
 end
 
 -- Between blocks their temporaries are collected, which are young; between rounds all garbage, if

@@ -17,6 +17,7 @@ local Executor = require "flare.plan.executor"
 local Figures = require "flare.plan.figures"
 local Measure = require "flare.plan.measure"
 local Model = require "flare.plan.model"
+local State = require "flare.plan.state"
 
 local Plan = class "Plan"
 Plan.__keeps = true
@@ -283,20 +284,25 @@ end
 
 -- --- running ---
 
-local function start(self)
+--- Moves the model to the device and to pinned memory and makes `plan.optimizer`. The first step
+-- and the functions below do so themselves.
+-- @return the plan
+function Plan:start()
+  if self.executor then return self end
   if not self.fits then fail("%s", tostring(self)) end
   local loaded = self.on:find "^cuda" and LOADED or 0
   core.memory.limit(self.cap - self.outside - loaded, self.on)
   self.executor = Executor(self.step, self.found, self.config, self.on, false):open()
   self.executor.known = self.order
   self.optimizer = self.executor.update.optimizer
+  return self
 end
 
---- Trains one step. The first call moves the model to the device and to pinned memory.
+--- Trains one step.
 -- @param ... a batch, tensors like `inputs`
 -- @return the loss, a tensor of one element
 function Plan:__call(...)
-  if not self.executor then start(self) end
+  self:start()
   for k = 1, math.max(self.step.inputs.n, select("#", ...)) do
     local x = select(k, ...)
     if not core.is_tensor(x) or x:size(1) ~= self.step.rows then
@@ -309,8 +315,15 @@ end
 
 --- All parameters and buffers by name, on the CPU.
 function Plan:state_dict()
-  if not self.executor then start(self) end
-  return self.executor:state_dict()
+  return State.parameters(self:start().executor)
+end
+
+--- Gives parameters and buffers the values that `state_dict` returned, or the model's.
+-- @return the plan
+function Plan:load_state_dict(state)
+  options.state("plan", state)
+  State.load(self:start().executor, state)
+  return self
 end
 
 function Plan:__tostring() return require "flare.plan.report"(self) end

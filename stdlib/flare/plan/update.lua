@@ -35,8 +35,8 @@ function Update:init(executor, found)
   self.others = found.rest
 end
 
--- The states of parameters as memory that can be swapped; made in the first step.
-local function swaps_of(self, entries)
+--- The states of parameters as memory that can be swapped; made in the first step.
+function Update:swaps(entries)
   local list = {}
   for _, entry in ipairs(entries) do
     if not entry.states then
@@ -56,6 +56,12 @@ local function swaps_of(self, entries)
   return list
 end
 
+--- Whether the states of a block, or of what is outside of blocks, lie on the host.
+function Update:streams(block)
+  local how = block and block.how or self.executor.config.rest
+  return how.states == "host"
+end
+
 --- Bytes of a parameter's states.
 function Update:bytes(entry)
   local at, sum = self.at[entry.here.id], 0
@@ -66,14 +72,9 @@ function Update:bytes(entry)
   return sum
 end
 
-local function streams(self, block)
-  local how = block and block.how or self.executor.config.rest
-  return how.states == "host"
-end
-
 --- Starts to bring the states of a block that will be updated soon.
 function Update:prepare(block)
-  if streams(self, block) then self.traffic:fetch(swaps_of(self, block.params)) end
+  if self:streams(block) then self.traffic:fetch(self:swaps(block.params)) end
 end
 
 -- Lets the optimizer update some of its parameters.
@@ -100,8 +101,8 @@ end
 --- Updates parameters that have gradients, which end.
 -- @param block theirs, or nil
 function Update:run(entries, block)
-  local traffic, host = self.traffic, streams(self, block)
-  if host then traffic:await(swaps_of(self, entries)) end
+  local traffic, host = self.traffic, self:streams(block)
+  if host then traffic:await(self:swaps(entries)) end
   do
     local _ <close> = self.executor:named(block and "update " .. block.index or "update")
     step_some(self, entries)
@@ -111,7 +112,7 @@ function Update:run(entries, block)
     entry.here.grad = nil
     if entry.swap then changed[#changed + 1] = entry.swap end
   end
-  if host then traffic:leave(swaps_of(self, entries), true) end
+  if host then traffic:leave(self:swaps(entries), true) end
   traffic:leave(changed, true)
 end
 
