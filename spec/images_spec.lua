@@ -112,6 +112,10 @@ describe("images", function()
       .. string.pack(">I4", core.crc32("IHDR" .. head)) .. string.pack(">I4", 1) .. "IDAT\0"
       .. string.pack(">I4", core.crc32 "IDAT\0")
     assert.equal("not a good PNG image: the data end too early", select(2, images.decode(bomb)))
+    local jpeg = core.file.read(folder .. "rgb.jpg")
+    local at = assert(jpeg:find("\xff\xc0", 1, true)) -- length, bits, height, width
+    local tall = jpeg:sub(1, at + 4) .. "\x3f\xff\x3f\xff" .. jpeg:sub(at + 9)
+    assert.equal("not a good JPEG image: the data end too early", select(2, images.decode(tall)))
     local _, message = images.read(folder .. "rgb.png", {limit = 100})
     assert.match("rgb.png: not a good PNG image: 17 x 13 pixels are more than the limit of 100$",
                  message)

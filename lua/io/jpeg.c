@@ -30,15 +30,18 @@ static const struct {
                 [TJCS_CMYK] = {TJPF_CMYK, 4},
                 [TJCS_YCCK] = {TJPF_CMYK, 4}};
 
-/* jpeg_decode(text, limit): an u8 tensor (height, width, channels), 1 grey, 3
- * red, green, blue or 4 as the file has cyan, magenta, yellow, black; and what
- * libjpeg warns of, or nil. nil and a message. `limit`: pixels at most. */
+/* jpeg_decode(text, limit, room): an u8 tensor (height, width, channels), 1
+ * grey, 3 red, green, blue or 4 as the file has cyan, magenta, yellow, black;
+ * and what libjpeg warns of, or nil. nil and a message. `limit`: pixels at
+ * most, `room`: what the text can hold; a size that is not true costs nothing.
+ */
 int fll_jpeg_decode(lua_State *L) {
   fl_lua *st = fll_enter(L);
   size_t have;
   const char *text = luaL_checklstring(L, 1, &have);
   const unsigned char *in = (const unsigned char *)text;
   int64_t limit = fll_checkint(L, 2, "jpeg_decode", "limit");
+  int64_t room = fll_checkint(L, 3, "jpeg_decode", "room");
   tjhandle h = new_handle(L, false);
   int width = 0, height = 0, sampling, space = -1;
   int r = tjDecompressHeader3(h, in, have, &width, &height, &sampling, &space);
@@ -49,6 +52,8 @@ int fll_jpeg_decode(lua_State *L) {
   if ((int64_t)width * height > limit)
     return fll_failed(L, "%d x %d pixels are more than the limit of %lld",
                       width, height, (long long)limit);
+  if ((int64_t)width * height > room)
+    return fll_failed(L, "the data end too early");
   int channels = of_space[space].channels;
   unsigned char *to = fll_new_pixels(L, st, height, width, channels);
   r = tjDecompress2(h, in, have, to, width, width * channels, height,

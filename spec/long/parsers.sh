@@ -17,7 +17,7 @@ if [ -z "${PARSERS_PROGRAM:-}" ]; then
     exit 1
   }
 fi
-all='npy npz safetensors pt mapped_pt gguf t7 idx png jpeg onnx onnx_tensor checkpoint text json'
+all='npy npz safetensors pt mapped_pt gguf t7 idx png jpeg wav onnx onnx_tensor checkpoint text json'
 parsers=${*:-$all}
 for name in $parsers; do mkdir -p "$keep/$name" "$keep/new/$name"; done
 export program seconds keep

@@ -56,6 +56,9 @@ local function twice(load)
   end
 end
 
+-- A small file can be a large image; those of a million pixels take no other path.
+local function read_image(path) return flare.data.images.read(path, {limit = 1 << 20}) end
+
 --- What the fuzz targets try, by name: each takes a path.
 parsers.readers = {
   npy = twice(flare.io.npy.load),
@@ -66,8 +69,9 @@ parsers.readers = {
   gguf = twice(flare.io.gguf.load),
   t7 = flare.io.t7.load,
   idx = flare.data.idx.read,
-  png = flare.data.images.read,
-  jpeg = flare.data.images.read,
+  png = read_image,
+  jpeg = read_image,
+  wav = flare.data.audio.read,
   onnx = run_model,
   onnx_tensor = flare.onnx.load_tensor,
   checkpoint = flare.load,
@@ -107,6 +111,9 @@ function parsers.originals(folder)
   for name, file in pairs{png = "palette_alpha.png", jpeg = "progressive.jpg"} do
     list[name] = {core.file.read("spec/data/images/" .. file), flare.data.images.read}
   end
+  path = folder .. "/x.wav"
+  assert(flare.data.audio.write(path, core.zeros(2, 9), 8000, {format = "i24"}))
+  list.wav = {core.file.read(path), flare.data.audio.read}
   list.json = {'{"a": [1, 2.5e3, true, null, "t\\u00e9\\n"], "b": {"c": {}}}', function(p)
     return core.json.decode(core.file.read(p))
   end}

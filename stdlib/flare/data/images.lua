@@ -34,9 +34,10 @@ local function upright(x, turn)
   return x
 end
 
--- The EXIF block of a JPEG file, or nil, and where its pixels begin.
+-- The EXIF block of a JPEG file, or nil, where its pixels begin, and how many its bytes can hold:
+-- Huffman codes have a bit at least for each block of 8 x 8 samples, of up to 4 x 4 pixels each.
 local function segments(bytes)
-  local at, exif = 3, nil
+  local at, exif, room = 3, nil, #bytes * 8 * 64 * 16
   while at + 3 <= #bytes and bytes:byte(at) == 0xff do
     local mark = bytes:byte(at + 1)
     if mark == 0xff then
@@ -45,6 +46,8 @@ local function segments(bytes)
       at = at + 2
     else
       if mark == 0xda then break end
+      -- arithmetic coding has no such bound
+      if mark >= 0xc9 and mark <= 0xcf and mark ~= 0xcc then room = math.maxinteger end
       local size = string.unpack(">I2", bytes, at + 2)
       if mark == 0xe1 and not exif and bytes:sub(at + 4, at + 9) == "Exif\0\0" then
         exif = bytes:sub(at + 10, at + 1 + size)
@@ -52,7 +55,7 @@ local function segments(bytes)
       at = at + 2 + size
     end
   end
-  return exif, at
+  return exif, at, room
 end
 
 -- Red, green, blue of (height, width, 4) cyan, magenta, yellow, black. All programs that write such
@@ -65,8 +68,8 @@ end
 
 -- The samples (height, width, channels), whether they have 16 bits, and the orientation.
 local function decode_jpeg(bytes, limit)
-  local exif, pixels = segments(bytes)
-  local x, message = core.jpeg_decode(bytes, limit)
+  local exif, pixels, room = segments(bytes)
+  local x, message = core.jpeg_decode(bytes, limit, room)
   if not x then return nil, message end
   if message and message:find "premature end" or not bytes:find("\xff\xd9", pixels, true) then
     return nil, "the data end too early"

@@ -14,5 +14,5 @@ return require "flare.lazy"("flare.data", {}, {
   Vocabulary = "flare.data.vocabulary",
   idx = "flare.data.idx", text = "flare.data.text", csv = "flare.data.csv",
   digits = "flare.data.digits", images = "flare.data.images",
-  cifar = "flare.data.cifar", image_folder = "flare.data.image_folder",
+  audio = "flare.data.audio", cifar = "flare.data.cifar", image_folder = "flare.data.image_folder",
 })
