@@ -45,7 +45,7 @@ describe("The scheduler of case", function()
       local scheduler = models[about.cls](about.config)
       local times = about.steps
       if type(times) == "number" then
-        scheduler:set_timesteps(times, about.mu and {mu = about.mu})
+        scheduler:set_timesteps(about.given or times, about.mu and {mu = about.mu})
         times = scheduler.timesteps
       end
       close(name, "times", flare.tensor(scheduler.timesteps, {dtype = "f64"}))
@@ -142,6 +142,24 @@ describe("A scheduler", function()
     support.remove(path)
   end)
 
+  it("is made of the configuration of another one", function()
+    local s = models.DDPMScheduler {beta_schedule = "scaled_linear", variance_type = "fixed_large"}
+    local euler = models.EulerDiscreteScheduler(s.config)
+    assert.equal("scaled_linear", euler.config.beta_schedule)
+    local path = os.tmpname()
+    os.remove(path)
+    assert(euler:save(path))
+    local file = path .. "/scheduler_config.json"
+    assert(flare.core.file.write_atomic(file, '{"_class_name": "PNDMScheduler", "beta_end": 0.03}'))
+    local none, message = models.load(path)
+    assert.is_nil(none)
+    assert.match("the architecture PNDMScheduler is not known", message)
+    local ddim = assert(models.load(path, {as = "DDIMScheduler"}))
+    assert.equal(0.03, ddim.config.beta_end)
+    assert.equal("DDIMScheduler", getmetatable(ddim).__name)
+    support.remove(path)
+  end)
+
   it("says what is wrong", function()
     local x = flare.ones(1, 1, 1, 1)
     local function refuses(pattern, f, ...) assert.match(pattern, select(2, pcall(f, ...))) end
@@ -165,6 +183,10 @@ describe("A scheduler", function()
     local flow = models.FlowMatchEulerDiscreteScheduler {use_dynamic_shifting = true}
     refuses("the option mu is needed", flow.set_timesteps, flow, 4)
     assert.near(0.63, flow:shift_of(1024), 1e-12)
+    local euler = models.EulerDiscreteScheduler {use_karras_sigmas = true}
+    refuses("the configuration chooses the times", euler.set_timesteps, euler, {5, 1})
+    euler = models.EulerDiscreteScheduler()
+    refuses("descending order, got 1000", euler.set_timesteps, euler, {1000, 4})
     refuses("exclude each other", models.EulerDiscreteScheduler,
             {use_karras_sigmas = true, use_exponential_sigmas = true})
   end)

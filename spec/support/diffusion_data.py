@@ -46,7 +46,8 @@ OPEN = dict(clip_sample=False)
 
 
 def case(cls, steps=7, config=None, options=None, **more):
-    """`steps` is a number, or the times at which a scheduler steps that has all times."""
+    """`steps` is a number, or the times at which a scheduler steps that has all times; `given` are times in place of
+    a number of steps."""
     return dict(cls=cls, steps=steps, config=config or {}, options=options or {}, **more)
 
 
@@ -78,6 +79,8 @@ SCHEDULERS = {
     "euler_continuous": case(EULER, 7, dict(timestep_type="continuous", prediction_type="v_prediction",
                                             use_karras_sigmas=True)),
     "euler_churn": case(EULER, 7, {}, dict(s_churn=3.0, s_tmin=0.1, s_tmax=100.0, s_noise=1.003)),
+    "euler_given": case(EULER, 4, dict(prediction_type="v_prediction"), given=[990.5, 700, 301.25, 0]),
+    "ddpm_chosen": case(DDPM, 4, OPEN, given=[990, 700, 301, 5]),
     "flow": case(FLOW),
     "flow_shift": case(FLOW, 28, dict(shift=3.0)),
     "flow_dynamic": case(FLOW, 7, dict(use_dynamic_shifting=True, shift_terminal=0.02), mu=0.8),
@@ -91,7 +94,10 @@ SCHEDULERS = {
 def run(c, out):
     global drawn
     scheduler = getattr(diffusers, c["cls"])(**c["config"])
-    if isinstance(c["steps"], int):
+    if "given" in c:
+        scheduler.set_timesteps(timesteps=c["given"])
+        times = scheduler.timesteps
+    elif isinstance(c["steps"], int):
         scheduler.set_timesteps(c["steps"], **({"mu": c["mu"]} if "mu" in c else {}))
         times = scheduler.timesteps
     else:

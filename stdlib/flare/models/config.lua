@@ -19,8 +19,10 @@ local common = {
   diffusers = {},
 }
 
--- Whether a table is a published configuration: those may have fields that flare does not know.
+-- Whether a table is a published configuration, or that of another class: those may have fields
+-- that a class does not know.
 local function is_published(given)
+  if (getmetatable(given) or {}).__name == "configuration" then return true end
   return given.model_type ~= nil or given.architectures ~= nil or given._class_name ~= nil
 end
 

@@ -7,10 +7,10 @@ local options = require "flare.options"
 local M = {}
 
 -- The class of a configuration, or nil and a message. Files of diffusers have its name under
--- _class_name, others under architectures.
-local function class_of(path, config)
+-- _class_name, others under architectures; `as` is another name or nil.
+local function class_of(path, config, as)
   local models, names = require "flare.models", config.architectures
-  local name = type(names) == "table" and names[1] or config._class_name
+  local name = as or type(names) == "table" and names[1] or config._class_name
   if type(name) ~= "string" then return nil, path .. ": it has no architectures" end
   local known = require "flare.models.index"
   local class = known[name] and models[name]
@@ -34,11 +34,11 @@ local function config_of(folder)
 end
 
 -- The scheduler of a folder, or nil and a message.
-local function load_scheduler(path)
+local function load_scheduler(path, as)
   local config, message = configs.read(path)
   if not config then return nil, message end
   local class
-  class, message = class_of(path, config)
+  class, message = class_of(path, config, as)
   if not class then return nil, message end
   local ok, made = pcall(class, config)
   if ok then return made end
@@ -87,12 +87,12 @@ end
 -- @param folder a path of a folder, or of a .gguf file
 -- @param opts `dtype` of floating tensors, by default as stored; `device`, by default that of new
 --   tensors; `map = false` copies the weights instead; `strict = false` ignores tensors in the
---   files that are none of the model
+--   files that are none of the model; `as`, the name of a class in place of that in the files
 -- @return the model, or nil and a message, which lists what is missing, unknown or of another
 --   shape
 function M.load(folder, opts)
   local o = options.check("models.load", opts, {dtype = options.none, device = options.none,
-                                                map = true, strict = true})
+                                                as = options.none, map = true, strict = true})
   if type(folder) ~= "string" then
     fail("models.load: the folder is a string, got %s", options.kind(folder))
   end
@@ -102,12 +102,12 @@ function M.load(folder, opts)
     if not config then return nil, weights end
   else
     local scheduler = folder .. "/scheduler_config.json"
-    if core.file.exists(scheduler) then return load_scheduler(scheduler) end
+    if core.file.exists(scheduler) then return load_scheduler(scheduler, o.as) end
     config, message = config_of(folder)
     if not config then return nil, message end
   end
   local class
-  class, message = class_of(folder .. "/config.json", config)
+  class, message = class_of(folder .. "/config.json", config, o.as)
   if class and not weights then weights, message = require("flare.models.files").open(folder) end
   local _ <close> = weights
   if not class or not weights then return nil, message end

@@ -3,6 +3,7 @@
 local class = require "flare.class"
 local common = require "flare.models.schedulers.common"
 local core = require "flare.core"
+local fail = require "flare.fail"
 local options = require "flare.options"
 local Discrete = require "flare.models.schedulers.discrete"
 local other_sigmas = require "flare.models.schedulers.sigmas"
@@ -14,6 +15,7 @@ local defaults = common.with(Discrete.defaults, {interpolation_type = "linear",
   final_sigmas_type = "zero"})
 
 local Euler = class("EulerDiscreteScheduler", Discrete)
+local NAME = Euler.__name
 
 local function singles(list)
   local out = {}
@@ -89,10 +91,23 @@ function Euler:plan(times)
 end
 
 --- Chooses the times of sampling, which `timesteps` then lists.
--- @param n how many steps
+-- @param n how many steps; or the times themselves, in descending order, without use_karras_sigmas
+--   or use_exponential_sigmas
 function Euler:set_timesteps(n)
   local _ <close> = core.no_grad()
-  self:plan(self:spaced(n, true))
+  if type(n) ~= "table" then return self:plan(self:spaced(n, true)) end
+  local c = self.config
+  if c.use_karras_sigmas or c.use_exponential_sigmas then
+    fail("%s:set_timesteps: the configuration chooses the times; give the number of steps", NAME)
+  end
+  for k, t in ipairs(n) do
+    local most = n[k - 1] or c.num_train_timesteps - 1
+    if type(t) ~= "number" or t < 0 or t > most or t == n[k - 1] then
+      fail("%s:set_timesteps: times are numbers below num_train_timesteps in descending order, got "
+           .. "%s", NAME, tostring(t))
+    end
+  end
+  self:plan(singles(n))
 end
 
 -- The levels of times, a number or a tensor (batch), as a column for samples like x.
