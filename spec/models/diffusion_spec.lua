@@ -114,6 +114,28 @@ describe("A model of diffusion", function()
     end
   end)
 
+  it("is read from files of a variant, one or many", function()
+    local about = data.about "vae_plain"
+    local model, path = load(about), os.tmpname()
+    os.remove(path)
+    local x = support.numbers("sample", {1, 1, 8, 8})
+    for _, shard in ipairs{"5GB", "8kB"} do
+      assert(model:save(path, {shard = shard}))
+      for _, file in ipairs(flare.core.file.list(path)) do
+        local name = file:gsub("%.index%.json$", ".index.fp16.json")
+        if file:find "%.safetensors$" and shard == "5GB" then
+          name = file:gsub("safetensors$", "fp16.%0")
+        end
+        os.rename(path .. "/" .. file, path .. "/" .. name)
+      end
+      local none, message = models.load(path)
+      assert.is_nil(none)
+      assert.match("there is no model.safetensors; it has ", message)
+      assert.truthy(model(x):eq(assert(models.load(path, {variant = "fp16"}))(x)):all():item())
+      support.remove(path)
+    end
+  end)
+
   it("learns under compile as it does without", function()
     local function losses(compiled)
       flare.manual_seed(3)

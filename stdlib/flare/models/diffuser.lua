@@ -29,8 +29,8 @@ function Diffuser:loss(scheduler, x, ...)
   return (y:to "f32" - target:to "f32"):square():mean()
 end
 
---- Times as a model computes with them: (batch), f32, on the device of a sample.
--- @param t a number or a tensor, of one time or of one for each sample
+-- Times as a model computes with them: (batch), f32, on the device of a sample. t is a number or a
+-- tensor, of one time or of one for each sample.
 function Diffuser.times(t, x)
   if type(t) == "number" then return core.full({x:size(1)}, t, {device = x.device}) end
   options.tensor("the model", "the times", t)
@@ -38,8 +38,7 @@ function Diffuser.times(t, x)
   return t:numel() == 1 and t:reshape(1):expand(x:size(1)) or t
 end
 
---- Refuses fields of a configuration that have other values than those given.
--- @param only names and the values that are known, which are those of models without the feature
+-- Refuses fields of a configuration that have other values than those of `only`.
 function Diffuser.refuse(config, only)
   for name, value in pairs(only) do
     local got = config[name]
@@ -49,7 +48,7 @@ function Diffuser.refuse(config, only)
   end
 end
 
---- The entry of a table by a configuration's word.
+-- The entry of a table by a configuration's word.
 function Diffuser.find(what, name, entries)
   local entry = entries[name]
   if entry ~= nil then return entry end

@@ -7,7 +7,6 @@ local safetensors = require "flare.io.safetensors"
 
 local M = {}
 
-local INDEX = ".index.json"
 local SINGLE = {"model.safetensors", "pytorch_model.bin", "diffusion_pytorch_model.safetensors",
                 "diffusion_pytorch_model.bin"}
 
@@ -110,24 +109,33 @@ local function contents(folder)
     .. (#list > 8 and (" and %d more"):format(#list - 8) or "")
 end
 
+-- The name of a file, of a variant, "fp16" in "model.fp16.safetensors".
+local function of(variant, name)
+  return variant and (name:gsub("%.%w+$", function(ending) return "." .. variant .. ending end))
+    or name
+end
+
 --- Opens the weights of a folder.
+-- @param variant of the files, or nil
 -- @return an object with entry, map, copy and close, or nil and a message
-function M.open(folder)
+function M.open(folder, variant)
   local self, files, map, index = Weights(folder), nil, nil, nil
   for _, name in ipairs(SINGLE) do
-    local path = folder .. "/" .. name
-    if core.file.exists(path .. INDEX) then
-      index = path .. INDEX
+    local path = ("%s/%s"):format(folder, of(variant, name .. ".index.json"))
+    name = of(variant, name)
+    if core.file.exists(path) then
+      index = path
       files, map = files_of_index(index)
       if not files then return nil, map end
       break
-    elseif core.file.exists(path) then
+    elseif core.file.exists(folder .. "/" .. name) then
       files = {name}
       break
     end
   end
   if not files then
-    return nil, ("%s: there is no %s%s"):format(folder, SINGLE[1], contents(folder))
+    return nil, ("%s: there is no %s%s"):format(folder, of(variant, SINGLE[1]),
+                                                    contents(folder))
   end
   for _, file in ipairs(files) do
     local ok, message = self:add(folder .. "/" .. file)

@@ -87,12 +87,14 @@ end
 -- @param folder a path of a folder, or of a .gguf file
 -- @param opts `dtype` of floating tensors, by default as stored; `device`, by default that of new
 --   tensors; `map = false` copies the weights instead; `strict = false` ignores tensors in the
---   files that are none of the model; `as`, the name of a class in place of that in the files
+--   files that are none of the model; `as`, the name of a class in place of that in the files;
+--   `variant` of the files, such as "fp16" for model.fp16.safetensors
 -- @return the model, or nil and a message, which lists what is missing, unknown or of another
 --   shape
 function M.load(folder, opts)
   local o = options.check("models.load", opts, {dtype = options.none, device = options.none,
-                                                as = options.none, map = true, strict = true})
+                                                as = options.none, variant = options.none,
+                                                map = true, strict = true})
   if type(folder) ~= "string" then
     fail("models.load: the folder is a string, got %s", options.kind(folder))
   end
@@ -108,7 +110,9 @@ function M.load(folder, opts)
   end
   local class
   class, message = class_of(folder .. "/config.json", config, o.as)
-  if class and not weights then weights, message = require("flare.models.files").open(folder) end
+  if class and not weights then
+    weights, message = require("flare.models.files").open(folder, o.variant)
+  end
   local _ <close> = weights
   if not class or not weights then return nil, message end
   local model
