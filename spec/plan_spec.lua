@@ -35,16 +35,17 @@ local function step_of(o)
   local model = Net(o)
   return {model = model, loss = loss,
     inputs = {flare.randn(o.batch, o.width), flare.randn(o.batch, 16)},
-    optimizer = function(params) return flare.optim.AdamW(params, {lr = 1e-2}) end}
+    optimizer = o.optimizer
+      or function(params) return flare.optim.AdamW(params, {lr = 1e-2}) end}
 end
 
--- Losses and parameters after plain training, in rounds.
+-- Losses and parameters after plain training, in rounds, and norms of gradients that are clipped.
 local function plain(o, rounds, steps)
   local step = step_of(o)
   local model = step.model:to(device)
   local optimizer = step.optimizer(model:parameters())
   local x, y = step.inputs[1]:to(device), step.inputs[2]:to(device)
-  local losses = {}
+  local losses, norms = {}, {}
   flare.manual_seed(9)
   for k = 1, steps do
     optimizer:zero_grad()
@@ -56,10 +57,11 @@ local function plain(o, rounds, steps)
       part:backward()
       sum = sum and sum + part:detach() or part:detach()
     end
+    norms[k] = o.clip and flare.optim.clip_grad_norm_(model:parameters(), o.clip):item()
     optimizer:step()
     losses[k] = sum:item()
   end
-  return losses, model:state_dict()
+  return losses, model:state_dict(), norms
 end
 
 local function clear()
@@ -180,6 +182,43 @@ describe("a plan", function()
     end
     fails(function() planned "200MiB":load_state_dict {} end,
       "the state's 'first.weight' must be a tensor of shape %(256, 256%), got nil")
+  end)
+
+  it("clips by the norm of all gradients, which lie on the device or the host", function()
+    local o = setmetatable({clip = 0.05, optimizer = function(params)
+      return flare.optim.SGD(params, {lr = 0.5, momentum = 0.9})
+    end}, {__index = shape})
+    flare.debug_streams(true)
+    finally(function() flare.debug_streams(false) end)
+    local seen = {}
+    for _, rounds in ipairs {1, 2} do
+      local expected, state, norms = plain(o, rounds, 2)
+      for name, t in pairs(state) do state[name] = t:to "cpu" end
+      assert(norms[1] > 2 * o.clip)
+      for _, cap in ipairs {"200MiB", "34MiB"} do
+        local step = step_of(o)
+        step.clip = o.clip
+        local plan = flare.plan(step, {device = cap, on = device, rounds = rounds})
+        assert(plan.fits, tostring(plan))
+        local losses, peak = train(plan, step, 2)
+        assert(peak <= plan.cap, ("%s: %d of %d"):format(cap, peak, plan.cap))
+        for k, got in ipairs(losses) do
+          assert(math.abs(got - expected[k]) < 1e-5 * expected[k], cap .. ": " .. got)
+        end
+        assert(math.abs(plan.norm:item() - norms[2]) < 1e-4 * norms[2])
+        for name, t in pairs(plan:state_dict()) do
+          assert(t:allclose(state[name], {rtol = 1e-4, atol = 1e-6}), cap .. ": " .. name)
+        end
+        for _, how in ipairs(plan.config.blocks) do seen[how.gradients .. rounds] = true end
+        plan, step = nil, nil -- luacheck: ignore 311
+        clear()
+      end
+    end
+    assert(seen.host1 and seen.host2 and seen.device1, "where gradients were")
+    local step = step_of(shape)
+    step.clip = "1"
+    fails(function() flare.plan(step, {device = "1GiB", on = device}) end,
+      "clip must be a number of at least 0")
   end)
 
   it("is refused with what would fit, and that fits", function()

@@ -14,7 +14,7 @@ local changes = {
 local TIE = 0.05 -- what seconds that are hidden behind others count
 
 local function copy(config)
-  local out = {rounds = config.rounds, ahead = config.ahead,
+  local out = {rounds = config.rounds, ahead = config.ahead, clip = config.clip,
                garbage = config.garbage, rest = {states = config.rest.states},
                blocks = {}}
   for k, how in ipairs(config.blocks) do
@@ -69,7 +69,7 @@ local function best_change(figures, config, o)
   local best, score
   for _, change in ipairs(changes) do
     local allowed = not (change[3] == "offload" and o.no_offload)
-      and not (change[1] == "gradients" and config.rounds == 1)
+      and not (change[1] == "gradients" and not Model.sums(config))
     for _, group in ipairs(allowed and candidates(figures, config, change) or {}) do
       local this = value_of(figures, config, o, change, group, 1, now)
       if this and (not score or this > score) then best, score = {change, group}, this end

@@ -7,6 +7,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local Blocks = require "flare.plan.blocks"
+local Clip = require "flare.plan.clip"
 local State = require "flare.plan.state"
 local Traffic = require "flare.plan.traffic"
 local Update = require "flare.plan.update"
@@ -83,7 +84,7 @@ local function forward(module, ...)
   return how[1]:run(how[2], how[3], ...)
 end
 
---- @param step {model, loss, optimizer}
+--- @param step {model, loss, optimizer, clip}
 -- @param found what Blocks.find returned
 -- @param config {blocks = a list of {parameters, gradients, states = "device" or "host", saved =
 --   "keep", "recompute" or "offload", input = "device" or "host"}, rest = {states}, rounds, ahead,
@@ -92,6 +93,7 @@ function Executor:init(step, found, config, device, dry)
   self.step, self.config, self.device, self.dry = step, config, device, dry
   self.found, self.blocks, self.all = found, found.blocks, found.all
   self.traffic, self.buffers = Traffic(device, dry), buffers_of(step.model)
+  self.clip = step.clip and Clip(self, step.clip)
 end
 
 --- Moves the model to the device and to pinned memory, and makes the optimizer.
@@ -276,23 +278,25 @@ end
 
 -- --- backward ---
 
-local function needs(self, block)
+--- Parameters, values and gradients of a block, as memory that can be swapped.
+function Executor.needs(block)
   local list = table.move(block.swaps, 1, #block.swaps, 1, {})
   for _, swap in ipairs(block.away or {}) do list[#list + 1] = swap end
   if block.grads then table.move(block.grads, 1, #block.grads, #list + 1, list) end
   return list
 end
+local needs = Executor.needs
 
 --- Backward reaches a block.
 function Executor:begin(block)
   local _ <close> = core.no_grad()
   collectgarbage "step"
   self:finish()
-  self.traffic:await(needs(self, block))
-  if self.last then self.update:prepare(block) end
+  self.traffic:await(needs(block))
+  if self.last and not self.clip then self.update:prepare(block) end
   for k = 1, self.config.ahead do
     local before = self.order[block.place - k]
-    if before then self.traffic:fetch(needs(self, before)) end
+    if before then self.traffic:fetch(needs(before)) end
   end
   self.current = block
 end
@@ -314,19 +318,25 @@ local function keep_gradients(self, block)
   block.grads = list
 end
 
+--- A block's values and gradients end, or others take their place.
+function Executor.forget(block)
+  for _, list in pairs {block.away, block.grads} do -- not to keep the memory alive
+    for _, swap in ipairs(list) do swap.memory:close() end
+  end
+  block.away, block.grads = nil, nil
+end
+
 --- Backward has passed the block that it was in.
 function Executor:finish()
   local block = self.current
   self.traffic:turn()
   if not block then return end
   self.current = nil
-  for _, list in pairs {block.away, block.grads} do -- not to keep the memory alive
-    for _, swap in ipairs(list) do swap.memory:close() end
-  end
-  block.away, block.grads = nil, nil
+  self.forget(block)
   if self.watch then self.watch("backward", block) end
-  if self.last then self.update:run(block.params, block)
+  if self.last and not self.clip then self.update:run(block.params, block)
   else
+    if self.last then self.clip:note(block.params) end
     if block.how.gradients == "host" then keep_gradients(self, block) end
     self.traffic:leave(block.swaps, false)
   end
@@ -374,6 +384,7 @@ function Executor:train(...)
     collect(self)
   end
   local _ <close> = core.no_grad()
+  if self.clip then self.clip:update() end
   self.update:rest()
   self.traffic:turn()
   return total

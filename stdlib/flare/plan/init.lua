@@ -44,7 +44,7 @@ local function check_step(given)
   end
   local step = options.check("plan", given, {model = options.none, loss = options.none,
     optimizer = options.none, inputs = options.none, blocks = options.none,
-    init = options.none})
+    init = options.none, clip = options.none})
   if step.init ~= nil then options.callable("plan: init", step.init) end
   step.optimizer = step.optimizer or "AdamW"
   if not walk.is_module(step.model) then
@@ -52,6 +52,10 @@ local function check_step(given)
   end
   options.callable("plan: loss", step.loss)
   if type(step.optimizer) ~= "string" then options.callable("plan: optimizer", step.optimizer) end
+  if step.clip ~= nil and not (type(step.clip) == "number" and step.clip >= 0) then
+    fail("plan: clip must be a number of at least 0, the largest norm of all gradients, got %s",
+      type(step.clip) == "number" and step.clip or options.kind(step.clip))
+  end
   if type(step.inputs) ~= "table" or not step.inputs[1] then
     fail("plan: inputs must be a list of tensors, an example of a batch, got %s",
       options.kind(step.inputs))
@@ -276,7 +280,8 @@ function Plan:init(step, o)
   self.outside = outside(o.on)
   self.rounds = o.rounds and {o.rounds} or divisors(step.rows)
   local blocks, rest, all = Blocks.find(step.model, step.blocks)
-  self.found = {blocks = blocks, rest = rest, all = all, garbage = self.cap // GARBAGE}
+  self.found = {blocks = blocks, rest = rest, all = all, garbage = self.cap // GARBAGE,
+    clip = step.clip ~= nil}
   Measure.like(self.on)
   self.figures, self.order = Figures.measure(step, self.found, self.machine)
   search(self)
@@ -310,7 +315,9 @@ function Plan:__call(...)
         self.step.rows, core.is_tensor(x) and ("%d"):format(x:size(1)) or options.kind(x))
     end
   end
-  return self.executor:train(...)
+  local loss = self.executor:train(...)
+  self.norm = self.step.clip and self.executor.clip.norm
+  return loss
 end
 
 --- All parameters and buffers by name, on the CPU.
@@ -332,7 +339,8 @@ local M = {}
 
 --- Plans a training step under caps of memory, without running it; see docs/memory-plan.md.
 -- @param step {model, loss = function(model, inputs...) (the mean over the batch), optimizer =
---   "AdamW" or function(parameters), inputs = an example of a batch, blocks = modules that are
+--   "AdamW" or function(parameters), inputs = an example of a batch, clip = the largest norm that
+--   all gradients together may have, blocks = modules that are
 --   decided about one by one (the elements of the model's lists), init = function(name, tensor)
 --   that fills the parameters of a model that was made in meta mode}
 -- @param opts {device = bytes of the device such as "20GiB", host = bytes of pinned memory, on =

@@ -187,7 +187,7 @@ function M.uniform(found, how, rounds, ahead)
                  saved = how.saved, input = how.input}
   end
   return {blocks = blocks, rest = {states = how.states}, rounds = rounds, ahead = ahead or 1,
-          garbage = found.garbage}
+          garbage = found.garbage, clip = found.clip}
 end
 
 --- Figures of the blocks for a way to save, for so many rows: {forward = bytes that stay after

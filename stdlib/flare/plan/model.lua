@@ -15,6 +15,10 @@ local function away(f, how)
   return how.saved ~= "keep" and how.input == "host" and bytes + f.input or bytes
 end
 
+--- Whether gradients are kept after a block's backward: until the next round, or until the norm of
+-- all of them is known.
+function M.sums(config) return config.rounds > 1 or config.clip end
+
 local function if_host(where, bytes) return where == "host" and bytes or 0 end
 
 --- @param figures {base, rest_gradients, rest_states, rest_largest, loss, loss_peak,
@@ -22,7 +26,7 @@ local function if_host(where, bytes) return where == "host" and bytes or 0 end
 --   states, keep, recompute, away, input, forward_peak, backward_peak, recompute_peak}, ...}}
 -- @return bytes on the device, on the host, and where the most are: {name, bytes} each
 function M.memory(figures, config)
-  local n, rounds, ahead = #figures.blocks, config.rounds, config.ahead
+  local n, sums, ahead = #figures.blocks, M.sums(config), config.ahead
   local live, host = figures.base + figures.rest_gradients, 0
   if config.rest.states == "host" then host = host + figures.rest_states
   else live = live + figures.rest_states end
@@ -31,8 +35,8 @@ function M.memory(figures, config)
     if how.parameters == "host" then host = host + f.parameters
     else live = live + f.parameters end
     if how.states == "host" then host = host + f.states else live = live + f.states end
-    if rounds > 1 and how.gradients == "host" then host = host + f.gradients
-    elseif rounds > 1 then live = live + f.gradients end
+    if sums and how.gradients == "host" then host = host + f.gradients
+    elseif sums then live = live + f.gradients end
     host = host + (k < n and away(f, how) or 0)
   end
   -- what blocks from..to have on the device for a while
@@ -40,7 +44,7 @@ function M.memory(figures, config)
     local sum = 0
     for k = math.max(from, 1), math.min(to, n) do
       local how = config.blocks[k]
-      local where = how[field == "gradients" and rounds == 1 and "none" or field] or "host"
+      local where = how[field == "gradients" and not sums and "none" or field] or "host"
       sum = sum + if_host(where, figures.blocks[k][field])
     end
     return sum
@@ -68,6 +72,11 @@ function M.memory(figures, config)
       + (how.saved == "recompute" and f.recompute_peak or f.backward_peak)
       + (k == n and figures.loss or 0)
     most = math.max(most, now)
+    if config.clip then
+      now = live + window(k - ahead, k + 1, "parameters") + window(k - ahead, k + 1, "states")
+        + window(k - ahead, k, "gradients")
+      most = math.max(most, now)
+    end
     kept = kept - (k < n and held(f, how) or how.saved == "recompute" and f.recompute or f.keep)
   end
   most = math.max(most, live + window(1, 1, "parameters") + window(1, 1, "states")
@@ -78,10 +87,10 @@ end
 --- Seconds of a step: of each phase the longest of computing and of both directions of the link.
 -- @return the seconds, and {compute, in, out} of all phases together
 function M.time(figures, config, link)
-  local rounds = config.rounds
-  local forward = {0, 0, 0}
-  local backward, last = {0, 0, 0}, {0, 0, 0}
-  local n = #figures.blocks
+  local rounds, n, clip = config.rounds, #figures.blocks, config.clip
+  local sums, backwards = M.sums(config), clip and rounds or rounds - 1
+  -- of a round, of one after which gradients are kept, and of the updates with their backward
+  local forward, backward, last = {0, 0, 0}, {0, 0, 0}, {0, 0, 0}
   for k, f in ipairs(figures.blocks) do
     local how = config.blocks[k]
     local p, g = if_host(how.parameters, f.parameters), if_host(how.gradients, f.gradients)
@@ -91,24 +100,25 @@ function M.time(figures, config, link)
     forward[2], forward[3] = forward[2] + (k < n and p or 0), forward[3] + a
     local back = (k < n and p or 0) + a
     backward[1], backward[2] = backward[1] + compute, backward[2] + back
-    last[1], last[2] = last[1] + compute + f.update_time, last[2] + back + s
+    last[1], last[2] = last[1] + f.update_time + (clip and 0 or compute),
+      last[2] + s + (clip and p or back)
     last[3] = last[3] + p + s
-    if rounds > 1 then
-      backward[2] = backward[2] + g * (rounds - 2) / (rounds - 1)
+    if sums then
+      backward[2] = backward[2] + g * (backwards - 1) / backwards
       backward[3] = backward[3] + g
       last[2] = last[2] + g
     end
   end
   local rest = if_host(config.rest.states, figures.rest_states)
   local function of(phase) return math.max(phase[1], phase[2] / link, phase[3] / link) end
-  local seconds = rounds * (of(forward) + figures.rest_time) + (rounds - 1) * of(backward)
+  local seconds = rounds * (of(forward) + figures.rest_time) + backwards * of(backward)
     + of(last) + math.max(figures.rest_update, rest / link)
-  local sums = {}
+  local all = {}
   for i = 1, 3 do
-    sums[i] = (rounds * forward[i] + (rounds - 1) * backward[i] + last[i]) / (i > 1 and link or 1)
+    all[i] = (rounds * forward[i] + backwards * backward[i] + last[i]) / (i > 1 and link or 1)
   end
-  sums[2], sums[3] = sums[2] + rest / link, sums[3] + rest / link
-  return seconds, sums
+  all[2], all[3] = all[2] + rest / link, all[3] + rest / link
+  return seconds, all
 end
 
 return M

@@ -10,7 +10,7 @@ end
 local function row_of(self, k)
   local how = self.config.blocks[k]
   return ("%-10s  %-9s  %-6s  %-11s  %s"):format(how.parameters,
-    self.config.rounds > 1 and how.gradients or "-", how.states, how.saved,
+    Model.sums(self.config) and how.gradients or "-", how.states, how.saved,
     how.saved == "keep" and "-" or how.input)
 end
 
