@@ -132,9 +132,14 @@ local function configs(self, rounds, target)
       list[#list + 1] = {config = config, seconds = seconds, memory = memory, host = host,
         cost = seconds + HIDDEN * (sums[2] + sums[3])}
     end
+    return host <= self.host
   end
   for _, how in ipairs {kept, full} do add(Measure.uniform(self.found, how, rounds, self.ahead)) end
-  add((Choose.search(figures, Measure.uniform(self.found, least, rounds, self.ahead), o)))
+  local start = Measure.uniform(self.found, least, rounds, self.ahead)
+  if not add((Choose.search(figures, start, o))) then
+    o.host = math.huge -- what is fast may need less of the host than what was tried
+    add((Choose.search(figures, start, o)))
+  end
   table.sort(list, function(a, b) return a.cost < b.cost end)
   return list
 end
@@ -196,10 +201,12 @@ local function least_host(self)
   for _, rounds in ipairs(self.rounds) do
     local figures = self.figures(self.step.rows / rounds)
     local start = Measure.uniform(self.found, least, rounds, self.ahead)
-    local config, seconds, memory, host = Choose.search(figures, start, {target = target, host = 0,
-      link = self.link, no_offload = true})
-    if memory <= target and (not best or host < best.host) then
-      best = {config = config, seconds = seconds, host = host}
+    for _, most in ipairs {0, math.huge} do
+      local config, seconds, memory, host = Choose.search(figures, start, {target = target,
+        host = most, link = self.link, no_offload = true})
+      if memory <= target and (not best or host < best.host) then
+        best = {config = config, seconds = seconds, host = host}
+      end
     end
   end
   if not best then return nil end
