@@ -66,22 +66,21 @@ static int module_call(lua_State *L) {
 }
 
 /* Whether the value at 1 is an object of the class in upvalue 2, or of one that
- * inherits from it. The class of a module with a metatable of its own is the
- * __metatable there. */
+ * inherits from it: its metatable has that class as __root. The class of a
+ * module with a metatable of its own is the __metatable there. */
 static bool is_object(lua_State *L) {
   if (!lua_istable(L, 1) || !lua_getmetatable(L, 1))
     return false;
   int at = lua_gettop(L);
-  bool yes = false;
-  lua_pushliteral(L, "__metatable");
-  if (lua_rawget(L, at) == LUA_TTABLE)
-    lua_replace(L, at);
-  while (lua_istable(L, at) &&
-         !(yes = lua_rawequal(L, at, lua_upvalueindex(2)))) {
-    lua_pushliteral(L, "parent");
-    lua_rawget(L, at);
-    lua_replace(L, at);
+  lua_pushliteral(L, "__root");
+  if (lua_rawget(L, at) == LUA_TNIL) {
+    lua_pushliteral(L, "__metatable");
+    if (lua_rawget(L, at) == LUA_TTABLE) {
+      lua_pushliteral(L, "__root");
+      lua_rawget(L, -2);
+    }
   }
+  bool yes = lua_rawequal(L, -1, lua_upvalueindex(2));
   lua_settop(L, at - 1);
   return yes;
 }
@@ -102,13 +101,29 @@ static int call_method(lua_State *L) {
   return call_framed(L);
 }
 
-/* class_method(f, class, name, word): f as a C function that refuses a self
- * which is no object of the class. */
+/* In place of the function at 1, the one inside it that framed or class_method
+ * made a C function of. */
+static void unwrap(lua_State *L) {
+  lua_CFunction f = lua_tocfunction(L, 1);
+  if (f != call_framed && f != call_method)
+    return;
+  lua_getupvalue(L, 1, 1);
+  lua_replace(L, 1);
+}
+
+/* class_method(f, class, name, word): f as a C function, which refuses a self
+ * that is no object of the class, if its first parameter is self. */
 static int class_method(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   luaL_checktype(L, 2, LUA_TTABLE);
   luaL_checkstring(L, 3);
   luaL_checkstring(L, 4);
+  lua_settop(L, 4);
+  unwrap(L);
+  lua_pushvalue(L, 1);
+  const char *first = lua_getlocal(L, NULL, 1);
+  if (!first || strcmp(first, "self") != 0)
+    return framed(L);
   lua_settop(L, 4);
   lua_pushcclosure(L, call_method, 4);
   return 1;
@@ -118,10 +133,18 @@ static int class_method(lua_State *L) {
  * itself. */
 static int unframed(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
-  lua_CFunction f = lua_tocfunction(L, 1);
   lua_settop(L, 1);
-  if (f == call_framed || f == call_method)
-    lua_getupvalue(L, 1, 1);
+  unwrap(L);
+  return 1;
+}
+
+/* from_library(): whether the function that called the one which asks is the
+ * library's. */
+static int from_library(lua_State *L) {
+  lua_Debug ar;
+  bool yes = lua_getstack(L, 2, &ar) && lua_getinfo(L, "S", &ar) &&
+             fll_is_library(fll_enter(L), ar.source);
+  lua_pushboolean(L, yes);
   return 1;
 }
 
@@ -143,6 +166,7 @@ void fll_module_core(lua_State *L) {
   static const luaL_Reg functions[] = {{"framed", framed},
                                        {"unframed", unframed},
                                        {"class_method", class_method},
+                                       {"from_library", from_library},
                                        {"module_call", module_call},
                                        {NULL, NULL}};
   fll_register(L, functions);

@@ -99,10 +99,26 @@ describe("the user's line", function()
     starts(here, fails(table.sort, {1, 2}, tail))
   end)
 
+  it("is that of `return object:method(...)`, whatever the class", function()
+    local calls = {
+      function() return flare.metrics.Accuracy():update(3) end,
+      function() return flare.data.Tensors(flare.ones(3)):fetch "x" end,
+      function() return flare.optim.LBFGS(flare.nn.Linear(2, 2)):step() end,
+      function() return flare.optim.EMA(flare.nn.Linear(2, 2)):load_state_dict(3) end,
+      function() return flare.data.transforms.Normalize({1}, {1}) "x" end,
+      function() return flare.distributions.Normal(0, 1):log_prob "x" end,
+      function() return flare.io.Checkpoint(os.tmpname()):save "x" end,
+      function() return flare.nn.Linear(2, 2):register_forward_hook(3) end,
+    }
+    for _, f in ipairs(calls) do
+      local _, message = pcall(f)
+      starts(("spec/site_spec.lua:%d:"):format(debug.getinfo(f, "S").linedefined), message)
+    end
+  end)
+
   it("is that of the resume where a coroutine has left its own", function()
-    local x = flare.ones(2, 3)
-    local function tail() return flare.metrics.Accuracy():update(x) end
-    local co = coroutine.create(tail)
+    local fail = require "flare.fail" -- a Lua function of the library
+    local co = coroutine.create(function() return fail "wrong" end)
     local _, message = coroutine.resume(co)
     starts("spec/site_spec.lua:" .. debug.getinfo(1, "l").currentline - 1 .. ":", message)
   end)

@@ -22,6 +22,25 @@ local construct = core.framed(function(cls, ...)
   return object
 end)
 
+local function word_of(name)
+  return (name:match "[%w_]+$":gsub("(%l)(%u)", "%1_%2"):lower())
+end
+
+-- Methods of the library's classes keep the line of a caller that returns what they return, and
+-- refuse a self that is no object of the outermost parent, `__root`, as in `loader.epoch()`. Errors
+-- call an object `__word`, by default the outermost parent's name in small letters.
+local function define(cls, key, value)
+  if type(value) == "function" and type(key) == "string" and key ~= "init" and key ~= "forward" then
+    if key == "__call" then
+      value = core.framed(value)
+    elseif key:sub(1, 1) ~= "_" then
+      local root = cls.__root
+      value = core.class_method(value, root, key, root.__word or word_of(root.__name))
+    end
+  end
+  rawset(cls, key, value)
+end
+
 --- Makes a class. A call of the class makes an object and runs its method `init`.
 -- @param name the name, which tostring and errors show
 -- @param parent the class to inherit from, or nil
@@ -38,8 +57,11 @@ local function class(_, name, parent)
   cls.__name = name
   cls.parent = parent
   if not parent or parent.__index == parent then cls.__index = cls end
+  local library = core.from_library()
+  if library and not cls.__root then cls.__root = cls end
   return setmetatable(cls, {
     __index = parent or core.missing, -- which names the method that was probably meant
+    __newindex = library and define or nil,
     __call = construct,
     __name = name,
     __tostring = function() return "class " .. name end,
@@ -47,20 +69,6 @@ local function class(_, name, parent)
 end
 
 return setmetatable({
-  --- Makes the methods that a class of the library has so far refuse a self that is no object of
-  -- it, as in `loader.epoch()`, and keep the line of a caller that returns what they return.
-  -- @param cls the class
-  -- @param word what an object is called: "loader"
-  -- @return the class
-  methods = function(cls, word)
-    for name, f in next, cls do
-      if type(f) == "function" and not name:find "^_" and name ~= "init" then
-        cls[name] = core.class_method(f, cls, name, word)
-      end
-    end
-    return cls
-  end,
-
   --- Whether `value` is an object of `cls` or of a class derived from it.
   is = function(value, cls)
     local at = type(value) == "table" and getmetatable(value) or nil

@@ -6,6 +6,7 @@ local fetch = require "flare.data.fetch"
 local positions = require "flare.data.positions"
 
 local Concat = class("Concat")
+Concat.__word = "set"
 
 --- data.Concat(a, b, ...): data sets whose samples have the same form
 function Concat:init(...)

@@ -6,6 +6,7 @@ local options = require "flare.options"
 local text = require "flare.data.text"
 
 local Table = class("Table")
+Table.__word = "set"
 
 -- The fields of the line that begins at `at`, and where the next begins. Quotes may hold
 -- delimiters, line ends and, doubled, themselves.

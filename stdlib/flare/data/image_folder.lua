@@ -8,6 +8,7 @@ local recipe = require "flare.data.recipe"
 
 local M = {}
 local Folder = class("ImageFolder")
+Folder.__word = "set"
 
 local endings = {png = true, jpg = true, jpeg = true}
 

@@ -266,4 +266,4 @@ function Loader:close()
 end
 Loader.__close = Loader.close
 
-return class.methods(Loader, "loader")
+return Loader

@@ -6,6 +6,7 @@ local fetch = require "flare.data.fetch"
 local positions = require "flare.data.positions"
 
 local Subset = class("Subset")
+Subset.__word = "set"
 
 --- data.Subset(dataset, index), index: a tensor of positions in the data set
 function Subset:init(dataset, index)

@@ -5,6 +5,7 @@ local fail = require "flare.fail"
 local positions = require "flare.data.positions"
 
 local Tensors = class("Tensors")
+Tensors.__word = "set"
 
 --- data.Tensors(x, y, ...)
 function Tensors:init(...)

@@ -7,6 +7,7 @@ local options = require "flare.options"
 local positions = require "flare.data.positions"
 
 local Windows = class("Windows")
+Windows.__word = "set"
 
 --- data.Windows(tokens, block)
 -- @param tokens (n), n > block

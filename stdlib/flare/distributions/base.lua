@@ -140,6 +140,8 @@ local function point(where, x, as)
   return type(x) == "number" and core.tensor(x, M.like(as)) or options.tensor(where, "x", x)
 end
 
+local takes_point = {log_prob = true, cdf = true, icdf = true}
+
 --- Defines a distribution: the names of its parameters, its methods, a description for help. The
 -- defaults are for parameters after the first.
 function M.define(name, names, methods, what, defaults)
@@ -155,14 +157,11 @@ function M.define(name, names, methods, what, defaults)
     end
     M.take(self, names, table.unpack(given, 1, #names))
   end
-  for key, f in pairs(methods) do cls[key] = f end
-  for _, key in ipairs{"log_prob", "cdf", "icdf"} do
-    local f, where = methods[key], name .. ":" .. key
-    if f then
-      cls[key] = function(self, x)
-        return f(self, point(where, x, self[names[1]] or self.logits))
-      end
-    end
+  for key, f in pairs(methods) do
+    local where = name .. ":" .. key
+    cls[key] = takes_point[key] and function(self, x)
+      return f(self, point(where, x, self[names[1]] or self.logits))
+    end or f
   end
   return cls
 end

@@ -12,6 +12,7 @@ local fields = require "flare.nn.fields"
 local walk = require "flare.nn.walk"
 
 local Module = class("Module")
+Module.__word = "model"
 Module.__keeps = true
 Module.__module = true
 Module.training = true
@@ -250,7 +251,6 @@ function Module:summary(...)
   return require("flare.nn.show").summary(self, ...)
 end
 
-class.methods(Module, "model")
 
 --- Calls f(module, run, ...) in place of every call of a module; run(module, ...) makes the call.
 -- nil ends this.

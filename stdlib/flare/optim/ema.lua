@@ -86,4 +86,4 @@ function EMA:__tostring()
     #self.params, self.updates)
 end
 
-return class.methods(EMA, "ema")
+return EMA

@@ -8,6 +8,7 @@ local fail = require "flare.fail"
 local options = require "flare.options"
 
 local GradScaler = class("GradScaler")
+GradScaler.__word = "scaler"
 GradScaler.__keeps = true
 
 --- optim.GradScaler{scale = 65536, growth = 2, backoff = 0.5, interval = 2000, enabled = true}
@@ -130,4 +131,4 @@ function GradScaler:__tostring()
     self.factor, o.growth, o.backoff, o.interval, self.skipped)
 end
 
-return class.methods(GradScaler, "scaler")
+return GradScaler

@@ -311,4 +311,4 @@ function Optimizer:__tostring()
   return table.concat(lines, "\n")
 end
 
-return class.methods(Optimizer, "optimizer")
+return Optimizer

@@ -4,6 +4,7 @@ local fail = require "flare.fail"
 local options = require "flare.options"
 
 local PlateauLR = class("PlateauLR")
+PlateauLR.__word = "schedule"
 
 --- optim.PlateauLR(optimizer, {factor = 0.1, patience = 10, threshold = 1e-4, mode = "min",
 --   cooldown = 0, floor = 0})
@@ -75,4 +76,4 @@ function PlateauLR:__tostring()
     ("%d without improvement, best %s"):format(self.bad, tostring(self.best or "none yet")))
 end
 
-return class.methods(PlateauLR, "schedule")
+return PlateauLR

@@ -244,7 +244,7 @@ local rows = {
     end, check_parts},
 }
 
-local classes = {Schedule = class.methods(Schedule, "schedule")}
+local classes = {Schedule = Schedule}
 for _, row in ipairs(rows) do
   local cls = class(row[1], Schedule)
   cls.about = {("optim.%s(optimizer, %s)"):format(row[1], row[2]),

@@ -130,12 +130,13 @@ function M.expert_parallel(model, mesh, o)
       layers.divide(layer, {gate_proj = 1, up_proj = 1, down_proj = 1}, group, "expert")
       share_bias(layer, group)
       local apply = layer.apply
+      local stands_for = {__index = layer, __metatable = getmetatable(layer)}
       local function scaled(self, x, ends)
         local weights = {}
         for _, key in ipairs {"gate_proj", "up_proj", "down_proj"} do
           weights[key] = self[key] and averaged(self[key], group.size)
         end
-        return apply(setmetatable(weights, {__index = self}), x, ends)
+        return apply(setmetatable(weights, stands_for), x, ends)
       end
       rawset(layer, "apply", function(self, x, ends)
         return exchange(self, scaled, group, x, ends)

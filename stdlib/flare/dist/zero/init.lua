@@ -26,6 +26,7 @@ local ready = require "flare.dist.gradients.ready"
 local walk = require "flare.nn.walk"
 
 local ZeRO = class "dist.ZeRO"
+ZeRO.__word = "zero"
 ZeRO.__keeps = true
 
 local function optimizer_of(shards, make, kind)

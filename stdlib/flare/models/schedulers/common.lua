@@ -1,5 +1,4 @@
 --- Parts of the schedulers.
-local class = require "flare.class"
 local configs = require "flare.models.config"
 local core = require "flare.core"
 local options = require "flare.options"
@@ -31,8 +30,7 @@ function M.draw(like, o)
                                  generator = o.generator})
 end
 
---- Makes a class public: notes the defaults of its configuration; its methods keep the line of
--- their caller.
+--- Makes a class public: notes the defaults of its configuration.
 -- @return the class
 function M.publish(cls, defaults)
   cls.config_defaults = defaults
@@ -43,7 +41,7 @@ function M.publish(cls, defaults)
   local text = options.describe("", known):gsub("^%((.*)%)$", "%1"):gsub("=", " = ")
   cls.about = {("models.%s({%s})"):format(cls.__name, text),
                "The options are the fields of scheduler_config.json; these are the defaults."}
-  return class.methods(cls, "scheduler")
+  return cls
 end
 
 return M

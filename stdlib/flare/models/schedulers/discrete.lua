@@ -171,4 +171,4 @@ function Discrete:predict(y, x, kept, added)
   return whole, noise
 end
 
-return class.methods(Discrete, "scheduler")
+return Discrete

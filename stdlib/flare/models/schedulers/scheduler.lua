@@ -127,4 +127,4 @@ function Scheduler:save(folder)
     core.json.encode(configs.published(getmetatable(self), self.config)))
 end
 
-return class.methods(Scheduler, "scheduler")
+return Scheduler
