@@ -1,5 +1,6 @@
 -- On a GPU plans are made in slices: a call makes one plan of the search for values that are
--- computed again, and runs without it meanwhile. The GPU computes nothing.
+-- computed again, and runs without it meanwhile. The first call by a plan finds its kernels loaded.
+-- The GPU computes nothing.
 local fakes = require "spec.support.fakes"
 
 local place = os.tmpname() .. ".d"
@@ -21,12 +22,26 @@ local step = flare.compile(function()
   loss:backward()
   return loss
 end)
-local calls, stats = 0
+local path = os.getenv "FAKE_WORK"
+local function work() -- what the driver has been asked for so far, besides launches
+  local text, loads = "", 0
+  local file = path and io.open(path)
+  if file then
+    text = file:read "a"
+    file:close()
+  end
+  for what in text:gmatch "(%w+) call" do loads = loads + (what ~= "memory" and 1 or 0) end
+  return loads, select(2, text:gsub("module thread", ""))
+end
+local calls, most, stats = 0, 0
 repeat
+  local before = work()
   step()
   calls = calls + 1
   stats = flare.compile_stats(step)
+  if calls > 2 then most = math.max(most, work() - before) end
 until stats.planned > 2 or calls == 100000
+if path then return print(most, (select(2, work()))) end
 print(stats.planned > 2, calls - stats.planned > 4, stats.launches, stats.kernels, stats.repeats,
       stats.memory)
 ]]
@@ -46,5 +61,15 @@ describe("a plan", function()
     assert.same({"true", "false"}, {planned, late})
     assert.is_true(tonumber(facts:match "^%d+") > 256)
     assert.same({"true", "true", facts}, {run "FLARE_COMPILE="})
+  end)
+
+  -- a call would have to wait for the driver
+  it("comes in with kernels that threads have loaded", function()
+    local said, status = fakes.run(place, ("FLARE_CACHE=off FLARE_COMPILE= FAKE_WORK='%s/work'")
+      :format(place), script)
+    assert.equal(0, status, said)
+    local most, loaded = said:match "^(%d+)\t(%d+)\n$"
+    assert.equal("0", most)
+    assert.is_true(tonumber(loaded) > 0)
   end)
 end)

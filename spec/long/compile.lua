@@ -1,7 +1,7 @@
 -- That compiled programs compute what programs compute. limit: 120 min
 -- 20,000 random programs on cpu and sim:0, exact and not, of operators alone and with what Lua and
 -- autograd do beside them, and 10,000 on two streams; 10,000 pure functions on both; typed programs
--- and networks that are trained; then specs as one compiled program.
+-- and networks that are trained; a million calls; then specs as one compiled program.
 package.path = "./?.lua;" .. package.path
 local tree = require "spec.support.tree"
 
@@ -84,6 +84,36 @@ for _, device in ipairs {"cpu", "sim:0"} do
     seeds("networks on " .. device .. (exact and ", exact" or ""), 2000,
       ([[require "spec.support.training_programs".check, seed, "%s", %s]]):format(device, exact))
   end
+end
+
+-- A million calls of a compiled function: KiB of the process after 20,000 calls and at the end.
+for _, kind in ipairs {"backward", "forward", "pure"} do
+  local out = tree.output(([[%s/flare -e '
+    local flare = require "flare"
+    local x, sum = flare.ones(4, 4), flare.zeros(4, 4)
+    local w = flare.ones(4, 4):requires_grad_()
+    local f = ({
+      backward = flare.compile(function(t, k)
+        w.grad = nil;
+        (t * w * k + 1):tanh():sum():backward()
+        return w.grad
+      end),
+      forward = flare.compile(function(t, k) return (t * k + 1):tanh() end),
+      pure = flare.compile(function(t)
+        sum:add_(t)
+        return (t * 2 + 1):tanh()
+      end, {pure = true}),
+    })["%s"]
+    for k = 1, 1000000 do
+      f(x, k / 7)
+      if k == 20000 or k == 1000000 then
+        collectgarbage()
+        local file <close> = io.open "/proc/self/statm"
+        io.write((" "):rep(k // 1000000), tonumber(file:read "a":match "%%d+ (%%d+)") * 4)
+      end
+    end' 2>&1]]):format(tree.build, kind))
+  local before, after = out:match "^(%d+) (%d+)$"
+  figure(before and tonumber(after) <= before + 1024, "a million calls, %s: %s KiB", kind, out)
 end
 
 for _, mode in ipairs {"all,exact"} do

@@ -4,10 +4,13 @@
  * file that gets the names of what is launched, FAKE_EARLY one that gets file
  * and name of what may begin before the launch in front has ended, FAKE_MAJOR
  * and FAKE_MINOR its compute capability (9.0), FAKE_SHARED the bytes of shared
- * memory that a block may ask for. FAKE_LAUNCHED gets "graph" when one is
- * launched, then the names of its launches, and "set" with a kernel's name when
- * one of a graph changes. Events tell the time of the device: each launch takes
- * FAKE_TIME microseconds (10), or what FAKE_TIMES says of its kernel
+ * memory that a block may ask for. FAKE_WORK gets a line for each module that
+ * is loaded, graph that is made and memory that is reserved: "module call" by
+ * the program's thread, "module thread" by another. FAKE_LAUNCHED gets "graph"
+ * when one is launched, then the names of its launches, and "set" with a
+ * kernel's name when one of a graph changes. Events tell the time of the
+ * device: each launch takes FAKE_TIME microseconds (10), or what FAKE_TIMES
+ * says of its kernel
  * ("name:20,other:30"). An event has happened when FAKE_LAG launches (0) are
  * behind it. A call that breaks a capture makes it fail as a driver does, and
  * so does a launch of the kernel FAKE_BREAKS. A program that waits for what
@@ -18,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define CU(ret, name, symbol, params) ret symbol params;
@@ -119,10 +123,29 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *to) {
   return broken;
 }
 
+static void note_in(const char *variable, const char *name) {
+  const char *path = getenv(variable);
+  FILE *f = path ? fopen(path, "a") : NULL;
+  if (f) {
+    fprintf(f, "%s\n", name);
+    fclose(f);
+  }
+}
+
+/* What a call does beside launches, and whether the program's thread does it.
+ */
+static void note_work(const char *what) {
+  char text[40];
+  snprintf(text, sizeof text, "%s %s", what,
+           syscall(SYS_gettid) == getpid() ? "call" : "thread");
+  note_in("FAKE_WORK", text);
+}
+
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph g,
                                      unsigned long long flags) {
   graph *copy = malloc(sizeof *copy);
   (void)flags;
+  note_work("graph");
   *copy = *g;
   *exec = (CUgraphExec)(void *)copy;
   return broken;
@@ -250,6 +273,7 @@ CUresult cuMemSetAccess(CUdeviceptr p, size_t bytes, const CUmemAccessDesc *who,
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *properties,
                      unsigned long long flags) {
+  note_work("memory");
   (void)properties, (void)flags;
   if (broken)
     return broken;
@@ -287,6 +311,7 @@ CUresult cuMemUnmap(CUdeviceptr p, size_t bytes) {
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t bytes) {
+  note_work("memory");
   *p = (CUdeviceptr)(uintptr_t)calloc(1, bytes);
   return broken;
 }
@@ -423,6 +448,7 @@ CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
 /* --- kernels: a function is its name, then, behind the 0, its file --- */
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+  note_work("module");
   *module = (CUmodule)strndup(image, 63);
   return broken;
 }
@@ -457,15 +483,6 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute what,
       value > number_of("FAKE_SHARED", 227 << 10))
     return CUDA_ERROR_INVALID_VALUE;
   return broken;
-}
-
-static void note_in(const char *variable, const char *name) {
-  const char *path = getenv(variable);
-  FILE *f = path ? fopen(path, "a") : NULL;
-  if (f) {
-    fprintf(f, "%s\n", name);
-    fclose(f);
-  }
 }
 
 /* Nothing is asked of kernels: they cost nothing. */
