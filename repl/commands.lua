@@ -122,6 +122,8 @@ local function picture_parts(text)
   return expression, path
 end
 
+-- M.shows: function(svg), set where there is more than a terminal, as in a notebook.
+
 for _, kind in ipairs {"plot", "hist", "heat", "image"} do
   commands[kind] = function(text, env)
     local expression, path = picture_parts(text)
@@ -134,8 +136,9 @@ for _, kind in ipairs {"plot", "hist", "heat", "image"} do
     local columns, rows = terminal.size(1)
     local room = {columns = columns or 80, rows = rows or 24, pixels = not run.is_remote()}
     local done, picture, problem
-    if path then
-      done, picture, problem = xpcall(require("flare.plot").bytes, run.traced, kind, value, path)
+    if path or M.shows then
+      done, picture, problem = xpcall(require("flare.plot").bytes, run.traced, kind, value,
+                                      path or "shown.svg")
     else
       done, picture, problem = xpcall(require("flare.repl.picture")[kind], run.traced, value, room)
     end
@@ -143,7 +146,7 @@ for _, kind in ipairs {"plot", "hist", "heat", "image"} do
       stderr:write(done and (":%s: %s"):format(kind, problem) or tostring(picture), "\n")
       return false
     end
-    if not path then return print(picture) end
+    if not path then return (M.shows or print)(picture) end
     done, problem = core.file.write_atomic(path, picture)
     if not done then stderr:write(problem, "\n") return false end
     print("wrote " .. path)
@@ -169,6 +172,7 @@ function commands.reload(name)
 end
 
 function commands.watch(file)
+  if file == "" then return stderr:write "the file is missing: :watch file\n" end
   local path, problem = reload.watch(file)
   if path then print("watching " .. path) else stderr:write(problem, "\n") end
 end
@@ -189,7 +193,10 @@ function M.run(text, env, kept)
   elseif chunks.continues(text) then
     return run.continue(text, env)
   else
-    stderr:write("there is no command :", text:match "^%s*:%s*(%S*)", "; :help lists them\n")
+    local given = text:match "^%s*:%s*(%S*)"
+    local near = require("flare.options").nearest(given, M.names())
+    stderr:write("there is no command :", given,
+                 near and (" (did you mean :%s?)\n"):format(near) or "; :help lists them\n")
   end
 end
 

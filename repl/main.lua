@@ -188,7 +188,11 @@ local function read_options(args)
     elseif rest == "" and (option == "i" or option == "d" or option == "E" or option == "W") then
       flags[option] = true
     else
-      return nil, ("unrecognized option '%s'"):format(args[i])
+      local near = args[i]:find "^%-%-." and require("flare.options").nearest(
+        args[i]:match "^[^=]*",
+        {["--help"] = true, ["--profile"] = true, ["--report"] = true, ["--break"] = true})
+      return nil, ("unrecognized option '%s'%s"):format(args[i],
+        near and (" (did you mean '%s'?)"):format(near) or "")
     end
     i = i + 1
   end

@@ -31,7 +31,7 @@ end
 local Client = {}
 Client.__index = Client
 
-local function start(folder)
+local function start(folder, variables)
   local self = setmetatable({key = "a secret", session = wire.id()}, Client)
   local c = {transport = "tcp", ip = "127.0.0.1", key = self.key,
              signature_scheme = "hmac-sha256"}
@@ -39,8 +39,8 @@ local function start(folder)
     c[name .. "_port"] = port()
   end
   write(folder .. "/connection.json", core.json.encode(c))
-  self.pid = tree.output(("%s jupyter kernel %s/connection.json >%s/log 2>&1 & echo $!"):format(
-    PROGRAM, folder, folder)):match "%d+"
+  self.pid = tree.output(("%s exec %s jupyter kernel %s/connection.json >%s/log 2>&1 & echo $!")
+    :format(variables or "", PROGRAM, folder, folder)):match "%d+"
   self.net = assert(core.zmq())
   local function connect(kind, name)
     return (assert(self.net:socket(kind, ("tcp://127.0.0.1:%d"):format(c[name .. "_port"]))))
@@ -159,6 +159,11 @@ describe("flare jupyter", function()
     reply = c:run("complete_request", {code = "flare.softm", cursor_pos = 11})
     assert.same({"softmax"}, reply.matches)
     assert.equal(6, reply.cursor_start)
+    for _, command in ipairs {"plot", "hist", "heat", "image"} do
+      heard = select(2, execute(c, ":" .. command .. " flare.rand(4, 4)"))
+      assert.equal("display_data", heard[2][1], command)
+      assert.match("^<svg", heard[2][2].data["image/svg+xml"])
+    end
     -- a request that another key has signed is not run
     c:ask(c.shell, "execute_request", {code = "x = 'stolen'"}, "another secret")
     heard = select(2, execute(c, "x"))
@@ -175,6 +180,21 @@ describe("flare jupyter", function()
     assert.is_nil((os.execute("kill -0 " .. c.pid .. " 2>/dev/null")))
     assert.equal("", flare.core.file.read(folder .. "/log"))
     c.net:close()
+  end)
+
+  it("ends with the program that started it, also while it waits for an answer", function()
+    if not here then return pending(problem) end
+    local parent = tree.output "sleep 60 >/dev/null 2>&1 & echo $!":match "%d+"
+    local c <close> = start(folder, "JPY_PARENT_PID=" .. parent)
+    c:meet()
+    c:ask(c.shell, "execute_request", {code = "print 'asks' x = io.read()", allow_stdin = true})
+    repeat until assert(c:read(c.iopub), "it does not run").header.msg_type == "stream"
+    os.execute("kill " .. parent)
+    for _ = 1, 400 do
+      if not os.execute("kill -0 " .. c.pid .. " 2>/dev/null") then break end
+      os.execute "sleep 0.05"
+    end
+    assert.is_nil((os.execute("kill -0 " .. c.pid .. " 2>/dev/null")))
   end)
 
   it("runs the notebook among the examples, with its pictures", function()

@@ -89,6 +89,7 @@ function M.open(o)
   for name, f in pairs(display.kinds) do functions[name] = f end
   setmetatable(functions, {__call = function(_, value) return show(value) end})
   rawset(_G, "display", functions)
+  commands.shows = function(svg) show(svg) end
   return setmetatable(self, {__index = M})
 end
 

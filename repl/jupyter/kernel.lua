@@ -44,13 +44,19 @@ end
 
 -- --- what cells write and read ---
 
+-- Whether the program that started the kernel is gone.
+local function orphaned(self)
+  return self.parent and core.file.exists "/proc/self"
+    and not core.file.exists("/proc/" .. self.parent)
+end
+
 -- A line from the user, through the front end; nil without one.
 local function ask(self)
   if not self.allow_stdin then return nil end
   while self.net:receive(self.stdin) do end -- answers to what was interrupted
   write(self, self.stdin, self.request.ids, "input_request", {prompt = "", password = false},
         self.request)
-  while true do
+  while not orphaned(self) do
     self.net:poll(100)
     local frames = self.net:receive(self.stdin)
     local answer = frames and wire.read(frames, self.key)
@@ -290,12 +296,6 @@ function M.serve(c)
   self.cell.close()
   net:close()
   return true
-end
-
--- Whether the program that started the kernel is gone.
-local function orphaned(self)
-  return self.parent and core.file.exists "/proc/self"
-    and not core.file.exists("/proc/" .. self.parent)
 end
 
 function Kernel:loop()
