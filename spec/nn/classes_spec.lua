@@ -172,6 +172,16 @@ describe("flare.nn", function()
     for name in pairs(classes) do assert(name == "functions" or nn[name], name) end
   end)
 
+  it("has no layer that hides a method of all modules", function()
+    local own = {forward = true, describe = true}
+    for name, layer in next, nn do
+      for key, value in next, type(layer) == "table" and name ~= "Module" and layer or {} do
+        assert(type(value) ~= "function" or own[key] or key:find "^__"
+          or not rawget(nn.Module, key), ("nn.%s:%s"):format(name, key))
+      end
+    end
+  end)
+
   for name, file in pairs(classes.functions) do
     it("checks " .. name .. " in a spec of its own", function()
       assert.is_truthy(nn[name])

@@ -146,7 +146,7 @@ function MoE:sort(chosen)
 end
 
 -- Rows in the order of their experts -> the results of these.
-function MoE:apply(x, ends)
+function MoE:run_experts(x, ends)
   local function product(rows, weight)
     return core.grouped_mm(rows, weight:transpose(2, 3), ends)
   end
@@ -188,7 +188,7 @@ function MoE:forward(x)
   local place = core.zeros_like(order)
     :scatter(1, order, core.arange(1, n + 1, {device = order.device}))
     :view(self.top_k, tokens):t()
-  local y = self:apply(dispatch(flat, token, place), ends)
+  local y = self:run_experts(dispatch(flat, token, place), ends)
   return combine(y, share, token, place, order):view(x.shape)
 end
 

@@ -129,16 +129,16 @@ function M.expert_parallel(model, mesh, o)
         layer.experts, group)
       layers.divide(layer, {gate_proj = 1, up_proj = 1, down_proj = 1}, group, "expert")
       share_bias(layer, group)
-      local apply = layer.apply
+      local run_experts = layer.run_experts
       local stands_for = {__index = layer, __metatable = getmetatable(layer)}
       local function scaled(self, x, ends)
         local weights = {}
         for _, key in ipairs {"gate_proj", "up_proj", "down_proj"} do
           weights[key] = self[key] and averaged(self[key], group.size)
         end
-        return apply(setmetatable(weights, stands_for), x, ends)
+        return run_experts(setmetatable(weights, stands_for), x, ends)
       end
-      rawset(layer, "apply", function(self, x, ends)
+      rawset(layer, "run_experts", function(self, x, ends)
         return exchange(self, scaled, group, x, ends)
       end)
     end

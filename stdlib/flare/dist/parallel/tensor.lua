@@ -88,11 +88,11 @@ end
 -- the results of experts are weighed, so the router works alike on all ranks.
 function rules.experts(p, module, name)
   if not class.is(module, p.nn.MoE) then return rules.enter(p, module, name, {"enter"}) end
-  local group, apply = p.group, module.apply
+  local group, run_experts = p.group, module.run_experts
   layers.divisible("tensor_parallel", name .. " has %d features of an expert", module.hidden, group)
   layers.divide(module, {gate_proj = 2, up_proj = 2, down_proj = 3}, group)
-  rawset(module, "apply", function(self, x, ends)
-    return regions.reduce(apply(self, regions.copy(x, group), ends), group)
+  rawset(module, "run_experts", function(self, x, ends)
+    return regions.reduce(run_experts(self, regions.copy(x, group), ends), group)
   end)
   if not p.sequence then return end
   p.whole[#p.whole + 1] = name .. "."
