@@ -168,7 +168,8 @@ static whole whole_of(fli_span *s) {
   return last > first ? (whole){s, first - from, last - first} : (whole){NULL};
 }
 
-/* The largest in the heap, but for neighbours of `but`. */
+/* The smallest in the heap, so that large ones stay, but for neighbours of
+ * `but`; without it the largest. */
 static whole whole_find(const fli_heap *h, const fli_span *but) {
   whole best = {NULL};
   for (const fli_segment *g = h->segments; g; g = g->next)
@@ -176,7 +177,8 @@ static whole whole_find(const fli_heap *h, const fli_span *but) {
       if (!s->free || (but && (s->after == but || s->before == but)))
         continue;
       whole w = whole_of(s);
-      if (w.bytes > best.bytes)
+      bool better = but ? w.bytes < best.bytes : w.bytes > best.bytes;
+      if (w.bytes && (!best.bytes || better))
         best = w;
     }
   return best;

@@ -218,7 +218,9 @@ static size_t segment_bytes(const fli_heap *h, int pool, size_t size) {
 static fl_status segment_new(fli_heap *h, int pool, size_t size, bool exact) {
   size_t bytes = exact ? size : segment_bytes(h, pool, size);
   if (fli_pages_fit(h, pool)) {
-    size_t most = exact ? 0 : allowance(h, busy_of(h) + bytes);
+    size_t most = exact           ? 0
+                  : h->all->limit ? SIZE_MAX /* who sets one allows so much */
+                                  : allowance(h, busy_of(h) + bytes);
     fl_status status = fli_pages_grow(h, pool, bytes, most);
     if (status != FL_EUNSUPPORTED)
       return status;
