@@ -173,6 +173,12 @@ describe("train.Trainer", function()
     end))
     assert.match("unknown option 'epoch' %(did you mean 'epochs'%?%)",
       message(function() make{epoch = 1} end))
+    assert.match("train must be a data.Loader, got table", message(function()
+      make{train = {x, y}}
+    end))
+    assert.match("optimizer must be an optimizer such as optim.AdamW%(model%), got table",
+      message(function() make{optimizer = optim.AdamW} end))
+    assert.match("model must be a module, got a tensor", message(function() make{model = x} end))
     assert.match("monitor = 'acuracy' is no figure %(did you mean 'accuracy'%?%)",
       message(function() make{monitor = "acuracy"}:fit() end))
   end)

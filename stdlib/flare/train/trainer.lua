@@ -46,7 +46,15 @@ local function is_a(object, name) return (getmetatable(object) or {}).__name == 
 local function check(o)
   local where = "train.Trainer"
   for _, name in ipairs {"model", "optimizer", "train"} do
-    if type(o[name]) ~= "table" then fail("%s: %s is needed", where, name) end
+    if o[name] == nil then fail("%s: %s is needed", where, name) end
+  end
+  for name, what in pairs {model = {"parameters", "a module"},
+      optimizer = {"groups", "an optimizer such as optim.AdamW(model)"},
+      train = {"epoch", "a data.Loader"}, validate = {"epoch", "a data.Loader"}} do
+    local value = o[name]
+    if value ~= nil and (type(value) ~= "table" or value[what[1]] == nil) then
+      fail("%s: %s must be %s, got %s", where, name, what[2], options.kind(value))
+    end
   end
   for one, other in pairs {loss = "step", epochs = "steps"} do
     if (o[one] == nil) == (o[other] == nil) then fail("%s: pass %s or %s", where, one, other) end
