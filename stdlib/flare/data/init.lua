@@ -14,5 +14,6 @@ return require "flare.lazy"("flare.data", {}, {
   Vocabulary = "flare.data.vocabulary",
   idx = "flare.data.idx", text = "flare.data.text", csv = "flare.data.csv",
   digits = "flare.data.digits", images = "flare.data.images",
+  lines = "flare.data.lines", jsonl = "flare.data.jsonl",
   audio = "flare.data.audio", cifar = "flare.data.cifar", image_folder = "flare.data.image_folder",
 })

@@ -24,7 +24,8 @@ local magics = {
   {"RF64", "a WAV file of more than 4 GiB (RF64), which flare does not read"},
   {"GIF8", "a GIF image, which flare does not read"},
   {"%PDF", "a PDF document"},
-  {"PAR1", "a Parquet file, which flare does not read"},
+  {"PAR1", "a Parquet file, which flare does not read: convert it to JSON lines for "
+    .. "flare.data.jsonl, or to CSV"},
   {"ARROW1", "an Arrow file, which flare does not read"},
   {"SQLite format 3\0", "an SQLite database"},
   {"MATLAB 5.0", "a MATLAB file, which flare does not read"},
