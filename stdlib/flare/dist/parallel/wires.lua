@@ -32,6 +32,13 @@ function Wires:init(lines, rank, around)
   end
 end
 
+-- Sends a number along a direction. NCCL connects two ranks when they first send and receive, and
+-- both calls wait for each other: ranks that all sent first would wait for ever.
+local function connect(group, sends, device)
+  if sends then group:send(core.zeros({1}, {device = device}), 1 - group.rank)
+  else local _ = group:recv({1}, 1 - group.rank, {device = device}) end
+end
+
 --- Connects all neighbours in one order: the first call of a group waits for its peer.
 -- @param device of the tensors that will be sent
 function Wires:attach(device)
@@ -40,8 +47,12 @@ function Wires:attach(device)
     for k in pairs(self.groups[way]) do numbers[#numbers + 1] = k end
     table.sort(numbers)
     for _, k in ipairs(numbers) do
-      self.groups[way][k]:attach "cpu"
-      self.groups[way][k]:attach(device)
+      local group = self.groups[way][k]
+      local fresh = not group.attached[device]
+      group:attach "cpu"
+      group:attach(device)
+      -- group k is {device k, the one behind it}
+      if fresh then connect(group, (group.rank == 0) == (way == "forward"), device) end
     end
   end
 end
