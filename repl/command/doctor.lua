@@ -20,7 +20,7 @@ return function(arguments)
   for _, library in ipairs {
     {has(core.crc32 ""), "zlib: .gz and .npz files"},
     {has(core.png_decode("", 1)), "libpng: PNG images"},
-    {has(core.jpeg_decode("", 1)), "libjpeg-turbo: JPEG images"},
+    {has(core.jpeg_decode("", 1, 1)), "libjpeg-turbo: JPEG images"},
     {has(core.protobuf("", {})), "nanopb: ONNX models"},
     {terminal.utf8proc, "utf8proc: the widths of characters at the prompt"},
     {core.http.here(), "libmicrohttpd: flare serve"},
