@@ -47,11 +47,14 @@ static bool step_waits(const fuse *f, uint32_t k, uint32_t s) {
   return true;
 }
 
-/* Whether kernels of the row take what the group computes. */
+/* Whether kernels of the row take what the group computes. A tile behind a norm
+ * writes beside what the norm reads, so not with a cap of memory: a kernel of
+ * its own writes over the norm's result. */
 static bool row_takes(const fuse *f, const fl_op *op, const fuse_group *g) {
-  return g->inner ? fli_row_moments(op)
-                  : fli_row_epilogue(op) ||
-                        (fli_row_tail(op) && f->w->device != 0 && f->tiles);
+  if (g->inner)
+    return fli_row_moments(op);
+  return fli_row_epilogue(op) ||
+         (fli_row_tail(op) && f->w->device != 0 && f->tiles && !f->c->memory);
 }
 
 /* Whether the step is a launch whose kernel takes an expression: its result is
