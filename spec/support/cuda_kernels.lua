@@ -2,7 +2,7 @@
 return {
   compiler = "13.0",
   digests = {
-    attention = "a801bedf",
+    attention = "b268f518",
     attention_backward = "ba2ae754",
     attention_f32 = "b512dc35",
     attention_f32_backward = "19caa6cd",
@@ -49,7 +49,7 @@ return {
     tile = "31716058",
   },
   ["attention bits<1, 1>"] = {32, 0, 0},
-  ["attention few<3, 128, 1>"] = {63, 16, 16},
+  ["attention few<3, 128, 1>"] = {76, 0, 0},
   ["attention forward<3, 64, 64, 1>"] = {168, 16, 12},
   ["attention merge<3>"] = {32, 0, 0},
   ["attention_backward delta<3>"] = {36, 0, 0},

@@ -178,6 +178,47 @@ template <int D> void few_unpack(float (&to)[8], const uint4 &from) {
     to[i] = fl_get<float>(((const S *)&from)[i]);
 }
 
+/* Elements of the mask, all on their way before `take` gets the first. */
+template <class T, int Q, class F>
+void few_values(const attention_mask &m, const int64_t (&at)[Q][FEW_KEYS],
+                F take) {
+  T v[Q][FEW_KEYS];
+#pragma unroll
+  for (int i = 0; i < Q; i++)
+#pragma unroll
+    for (int u = 0; u < FEW_KEYS; u++)
+      v[i][u] = ((const T *)m.data)[at[i][u]];
+#pragma unroll
+  for (int i = 0; i < Q; i++)
+#pragma unroll
+    for (int u = 0; u < FEW_KEYS; u++)
+      take(i, u, v[i][u]);
+}
+/* What the mask adds to the scores of FEW_KEYS keys, `step` apart, with each
+ * query; -inf: not seen. It is loaded at once, along with the keys. */
+template <int Q>
+void few_mask(const attention_args &a, float (&more)[Q][FEW_KEYS],
+              int64_t first, int step, int64_t end, int64_t b, int64_t h) {
+  const attention_mask &m = a.mask;
+  int64_t at[Q][FEW_KEYS], line = b * m.stride[0] + h * m.stride[1];
+#pragma unroll
+  for (int i = 0; i < Q; i++)
+#pragma unroll
+    for (int u = 0; u < FEW_KEYS; u++) {
+      int64_t key = first + u * step, row = i < a.nq ? i : 0;
+      bool seen = key < end && i < a.nq && !(a.causal && key > i + a.ahead);
+      more[i][u] = seen ? 0 : -INFINITY;
+      at[i][u] = line + row * m.stride[2] +
+                 (key < end ? key : end - 1) * m.stride[3];
+    }
+  if (m.data && m.dtype == FL_BOOL) {
+    few_values<uint8_t>(m, at, [&](int i, int u, uint8_t there) {
+      more[i][u] = there ? more[i][u] : -INFINITY;
+    });
+  } else if (m.data)
+    few_values<float>(m, at, [&](int i, int u, float v) { more[i][u] += v; });
+}
+
 /* Results of the parts of a cluster, to be joined by its first block. */
 template <int W, int Q> struct few_part {
   float lse[Q], y[Q][W];
@@ -263,7 +304,7 @@ inline void few_save(const attention_args &a, const float (&tops)[WARPS][Q],
  * empty. A row of W columns is 16 bytes of each of W / 8 lanes; such groups
  * take keys in turns, and their results are joined in the end. */
 template <int D, int W, int Q>
-__global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
+__global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 6 : 1)
     few(const __grid_constant__ attention_args a) {
   enum {
     LANES = W / 8,
@@ -293,7 +334,7 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
 #pragma unroll 1
   for (int64_t first = start; first < end; first += FEW_KEYS * GROUPS) {
     uint4 ks[FEW_KEYS], vs[FEW_KEYS];
-    float s[Q][FEW_KEYS], x[8];
+    float s[Q][FEW_KEYS], more[Q][FEW_KEYS], x[8];
 #pragma unroll
     for (int u = 0; u < FEW_KEYS; u++) {
       int64_t key = first + u * GROUPS + group;
@@ -301,9 +342,9 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
       ks[u] = few_read(k + key * a.k.row, there && col < a.d);
       vs[u] = few_read(v + key * a.v.row, there && col < a.dv_cols);
     }
+    few_mask(a, more, first + group, GROUPS, end, b, h);
 #pragma unroll
     for (int u = 0; u < FEW_KEYS; u++) {
-      int64_t key = first + u * GROUPS + group;
       few_unpack<D>(x, ks[u]);
 #pragma unroll
       for (int i = 0; i < Q; i++) {
@@ -312,8 +353,7 @@ __global__ void __launch_bounds__(ATT_THREADS, Q == 1 ? 8 : 1)
         for (int e = 0; e < 8; e++)
           dot += q[i][e] * x[e];
         dot = fl_warp_reduce<LANES>(dot, fl_sum_of()) * (float)a.scale;
-        bool seen = key < end && i < a.nq && !(a.causal && key > i + a.ahead);
-        s[i][u] = seen ? att_masked(a, dot, b, h, i, key) : -INFINITY;
+        s[i][u] = more[i][u] == -INFINITY ? -INFINITY : dot + more[i][u];
       }
     }
 #pragma unroll
