@@ -121,7 +121,7 @@ end]]
     assert.is_true(files.skinny and files.quantized)
   end)
 
-  -- Every launch of the graph: the plan's, and those of a step that Adam makes.
+  -- Every launch of the graph, but for products of f32, which slow down.
   local function all_begin(setup, step)
     local early, waiting, names = early_of(setup .. [[
 
@@ -136,7 +136,9 @@ f()]])
     end
     for _, name in ipairs(names) do
       graph = graph or name == "graph"
-      assert(name == "graph" or name:find "^set " or entries[name], name .. " begins late")
+      local f32 = name:find "^simt<" or name:find "^gather<%d+, %d+>"
+      assert(name == "graph" or name:find "^set " or f32 or entries[name],
+        name .. " begins late")
     end
     assert(graph, "no graph")
   end
@@ -163,7 +165,7 @@ function()
 end]])
   end)
 
-  it("are all of a small step of training", function()
+  it("are all of a small step of training but its products", function()
     all_begin([[
 local net = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)):to "cuda"
 local optimizer = flare.optim.Adam(net:parameters(), {lr = 1e-3})

@@ -18,7 +18,7 @@ return {
     depthwise = "ee66fc8a",
     expr = "53d7bcd6",
     fft = "c540c77e",
-    gemm = "33b41ab8",
+    gemm = "335c9266",
     gemm_sm90 = "b8df094a",
     grid = "5b5dab79",
     grouped = "217c1741",

@@ -21,7 +21,6 @@ static const shape sizes[] = {
 /* The last by maps, whose steps need no threads (gemm_sm90.cu). */
 static const shape hopper_sizes[] = {
     {64, 64, 3, 1.7}, {128, 128, 2, 1.2}, {128, 256, 1, 0.85}};
-#define SIMT_DEPTH 16 /* of k, of a step */
 static const shape simt_sizes[] = {{64, 64, 3, 1.5}, {128, 128, 2, 1}};
 
 typedef struct plan {
@@ -176,8 +175,7 @@ static fl_status gemm_gather(const fl_launch *l, const flc_product *p,
   if (p->apart)
     spec = FLC_SPEC("pairwise", "gather", (int16_t)p->dtype);
   flc_grid grid = {.x = (unsigned)(blocks < 65536 ? blocks : 65536),
-                   .block = 256,
-                   .early = !p->apart};
+                   .block = 256};
   return FLC_RUN(l, spec, grid, *a);
 }
 
@@ -204,10 +202,8 @@ static fl_status gemm_launch(const fl_launch *l, const flc_product *p,
     return fli_fail(FL_ESIZE,
                     "%s: %lld tiles of the result are more than a launch has",
                     l->op, (long long)blocks);
-  flc_grid grid = {.x = (unsigned)blocks,
-                   .block = block,
-                   .shared = (unsigned)shared,
-                   .early = depth == SIMT_DEPTH && !p->apart};
+  flc_grid grid = {
+      .x = (unsigned)blocks, .block = block, .shared = (unsigned)shared};
   fl_status st;
   if (h) { /* blocks that stay */
     int64_t most = flc_chip_of(l)->processors;
@@ -325,10 +321,10 @@ static fl_status run_simt(const fl_launch *l, const flc_product *p) {
     rate = p->dtype == FL_F64 ? 22 : 45;
     n = p->dtype == FL_F64 ? 1 : flc_simt_sizes(chip, FL_F32);
   }
-  plan q = best(p, simt_sizes, n, chip->processors, rate, SIMT_DEPTH);
+  plan q = best(p, simt_sizes, n, chip->processors, rate, 16);
   flc_spec spec = FLC_SPEC(p->apart ? "pairwise" : "gemm", "simt",
                            (int16_t)p->dtype, (int16_t)(q.size + 1), ak, bk);
-  return gemm_launch(l, p, &spec, &q, &simt_sizes[q.size], SIMT_DEPTH, 256,
+  return gemm_launch(l, p, &spec, &q, &simt_sizes[q.size], 16, 256,
                      flc_simt_shared(p->dtype, q.size + 1), NULL);
 }
 

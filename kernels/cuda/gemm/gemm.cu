@@ -2,7 +2,6 @@
  * rest, and vectors. Bias, activation and what it was applied to come with the
  * store. Sums are cut by shape only, and pieces added in order. */
 #include "gemm.cuh"
-#include "../device/early.cuh"
 #include "../device/tile.cuh"
 
 /* --- 16-bit floats --- */
@@ -33,7 +32,6 @@ __global__ void __launch_bounds__(fl_size<SIZE>::THREADS)
 template <int D, int R, int AK, int BK>
 __global__ void __launch_bounds__(FL_SIMT)
     simt(const __grid_constant__ gemm_args a) {
-  fl_begin();
   typedef fl_simt<D, R> Tile;
   typedef typename Tile::W W;
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -46,7 +44,6 @@ __global__ void __launch_bounds__(FL_SIMT)
 template <int D, int WIDE>
 __global__ void __launch_bounds__(256)
     gather(const __grid_constant__ gemm_args a) {
-  fl_begin();
   typedef typename fl_simt_type<D>::W W;
   constexpr int N = WIDE ? width_of<D>() : 1, H = N < 4 ? N : 4;
   int64_t all = a.batch * a.m * a.n;
