@@ -1,6 +1,9 @@
 /* The terminal behind a few functions for the prompt's Lua code: raw mode, keys
  * as bytes, the size, and how wide characters are. The editor itself is Lua
  * (editor/); plain lines are read here where there is no terminal for it. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* wcwidth */
+#endif
 #include "repl.h"
 
 #include <lauxlib.h>
