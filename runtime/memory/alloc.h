@@ -150,6 +150,8 @@ size_t fli_span_largest(const fli_heap *h);
 /* Of free spans, by the pool's tree. */
 void fli_span_list(fli_span *s);
 void fli_span_unlist(fli_span *s);
+/* s takes up its neighbour behind, which is in no tree. */
+void fli_span_join(fli_span *s);
 /* Joins its free neighbours, and is free. */
 fli_span *fli_span_free(fli_span *s);
 void fli_segment_list(fli_heap *h, fli_segment *g);

@@ -45,21 +45,12 @@ static fli_span *split(fli_span *s, size_t at) {
   return rest;
 }
 
-static void join(fli_span *s) {
-  fli_span *gone = s->after;
-  s->size += gone->size;
-  s->after = gone->after;
-  if (s->after)
-    s->after->before = s;
-  free(gone);
-}
-
 static void become_hole(fli_span *s) {
   s->hole = true;
   if (s->after && s->after->hole)
-    join(s);
+    fli_span_join(s);
   if (s->before && s->before->hole)
-    join(s->before);
+    fli_span_join(s->before);
 }
 
 static void become_free(fli_span *s) {
@@ -78,7 +69,7 @@ static fli_span *carve(fli_span *s, size_t at, size_t bytes) {
     middle = split(s, at);
   if (middle && middle->size > bytes && !(rest = split(middle, bytes))) {
     if (middle != s)
-      join(s);
+      fli_span_join(s);
     middle = NULL;
   }
   if (free_one) {

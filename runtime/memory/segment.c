@@ -344,8 +344,7 @@ fl_status fli_span_take(fli_heap *h, size_t bytes, bool anywhere,
   return FL_OK;
 }
 
-/* s takes up its neighbour behind. */
-static void segment_join(fli_span *s) {
+void fli_span_join(fli_span *s) {
   fli_span *gone = s->after;
   s->size += gone->size;
   s->after = gone->after;
@@ -357,12 +356,12 @@ static void segment_join(fli_span *s) {
 fli_span *fli_span_free(fli_span *s) {
   if (s->after && s->after->free) {
     fli_span_unlist(s->after);
-    segment_join(s);
+    fli_span_join(s);
   }
   if (s->before && s->before->free) {
     s = s->before;
     fli_span_unlist(s);
-    segment_join(s);
+    fli_span_join(s);
   }
   s->block.bytes = FLI_NOT_LIVE;
   fli_span_list(s);

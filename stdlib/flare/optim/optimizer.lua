@@ -273,7 +273,7 @@ function Optimizer:load_state_dict(saved, message)
   return self
 end
 
--- Puts a saved state in the place of the one of the group's i-th parameter.
+-- Replaces the state of the group's i-th parameter by a saved one.
 function Optimizer:_load_state(group, i, state)
   local p, moments, copy = group.params[i], nil, nil
   local _ <close> = core.no_grad()
