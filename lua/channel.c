@@ -262,9 +262,5 @@ void fll_channel_open(lua_State *L) {
   static const luaL_Reg functions[] = {
       {"channel", make}, {"shared", fll_shared}, {NULL, NULL}};
   fll_register(L, functions);
-  fll_newtype(L, FLL_CHANNEL, "flare.channel", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_CHANNEL, "flare.channel", meta, methods);
 }

@@ -293,11 +293,7 @@ void fll_comm_core(lua_State *L) {
                                      {"verdict", board_verdict},
                                      {"close", board_close},
                                      {NULL, NULL}};
-  fll_newtype(L, FLL_BOARD, "flare.board", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_BOARD, "flare.board", meta, methods);
   lua_newtable(L);
   fll_register(L, functions);
   lua_setfield(L, -2, "comm");

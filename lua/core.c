@@ -1,7 +1,7 @@
 /* The module flare.core: puts the table together, and what fits nowhere else:
  * devices, memory, interruption, the clock. The library makes the public
  * `flare` out of it. */
-#include "fll.h"
+#include "stop.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -226,35 +226,6 @@ void fll_ask_host(lua_State *L, fl_lua *st) {
   st->asks = FLL_ASKS;
   if (st->rt && fl_runtime_interrupted(st->rt))
     fll_error(L, "interrupted!");
-}
-
-/* Once it is asked for, every instruction raises, so that a loop around pcall
- * ends too; the prompt takes the request back. */
-static void stop_hook(lua_State *L, lua_Debug *ar) {
-  (void)ar;
-  fll_getkey(L, FLL_STATE);
-  fl_lua *st = lua_touserdata(L, -1);
-  lua_pop(L, 1);
-  if (!st || !st->rt)
-    return;
-  bool core_now = fl_runtime_interrupted(st->rt);
-  int count = lua_gethookcount(L);
-  if (core_now != (count == 1))
-    lua_sethook(L, stop_hook, LUA_MASKCOUNT, core_now ? 1 : FLL_HOOK_COUNT);
-  if (core_now)
-    luaL_error(L, "interrupted!");
-}
-
-void fll_stop_hook(lua_State *L, int count) {
-  lua_sethook(L, stop_hook, LUA_MASKCOUNT, count);
-}
-
-void fll_interruptible(lua_State *L, fl_lua *st, bool on) {
-  lua_Hook hook = on ? stop_hook : NULL;
-  int mask = on ? LUA_MASKCOUNT : 0;
-  lua_sethook(L, hook, mask, FLL_HOOK_COUNT);
-  if (st->main != L)
-    lua_sethook(st->main, hook, mask, FLL_HOOK_COUNT);
 }
 
 static int interruptible(lua_State *L) {

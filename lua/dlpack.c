@@ -123,10 +123,6 @@ void fll_dlpack_core(lua_State *L) {
                                   {NULL, NULL}};
   static const luaL_Reg list[] = {
       {"take", capsule_take}, {"close", capsule_close}, {NULL, NULL}};
-  fll_newtype(L, FLL_CAPSULE, "flare.dlpack", meta);
-  lua_newtable(L);
-  fll_register(L, list);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_CAPSULE, "flare.dlpack", meta, list);
   fll_register(L, functions);
 }

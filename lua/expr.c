@@ -246,10 +246,6 @@ void fll_expr_core(lua_State *L) {
                                   {"__tostring", kernel_tostring},
                                   {NULL, NULL}};
   static const luaL_Reg methods[] = {{"source", kernel_source}, {NULL, NULL}};
-  fll_newtype(L, FLL_KERNEL, "flare.kernel", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_KERNEL, "flare.kernel", meta, methods);
   fll_register(L, functions);
 }

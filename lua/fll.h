@@ -236,6 +236,9 @@ void fll_register(lua_State *L, const luaL_Reg *reg);
 void fll_pushfunction(lua_State *L, lua_CFunction f);
 /* A metatable in its registry slot and on the stack; scripts cannot get it. */
 void fll_newtype(lua_State *L, int key, const char *name, const luaL_Reg *reg);
+/* The same with methods; leaves nothing on the stack. */
+void fll_newclass(lua_State *L, int key, const char *name, const luaL_Reg *reg,
+                  const luaL_Reg *methods);
 /* A userdata of zeros of the type `key`, whose first member is a magic word: a
  * metatable alone, which Lua can swap, does not make it of the type. */
 void *fll_newobject(lua_State *L, int key, size_t size, int values);
@@ -589,12 +592,5 @@ static inline fl_site fll_site_here(lua_State *L, fl_lua *st) {
     return s->site;
   return fll_site_from(L, st, 1);
 }
-
-/* core.c: from now on this coroutine, and those that it makes, look after so
- * many instructions whether to stop. */
-#define FLL_HOOK_COUNT 1000
-void fll_stop_hook(lua_State *L, int count);
-/* The same for the running coroutine and the main one. */
-void fll_interruptible(lua_State *L, fl_lua *st, bool on);
 
 #endif

@@ -1,7 +1,7 @@
 /* flarelua.h for host programs: states of our own, scripts, calls, results. All
  * of it runs protected; errors come back as FL_ELUA. */
 #include "embed.h"
-#include "fll.h"
+#include "stop.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -72,11 +72,7 @@ void fll_keep_core(lua_State *L) {
                                      {"bytes", keep_bytes},
                                      {"close", keep_close},
                                      {NULL, NULL}};
-  fll_newtype(L, FLL_MEMORY, "kept memory", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_MEMORY, "kept memory", meta, methods);
   fll_pushfunction(L, keep_tensor);
   lua_setfield(L, -2, "keep_memory");
 }

@@ -218,6 +218,15 @@ void fll_newtype(lua_State *L, int key, const char *name, const luaL_Reg *reg) {
     }
 }
 
+void fll_newclass(lua_State *L, int key, const char *name, const luaL_Reg *reg,
+                  const luaL_Reg *methods) {
+  fll_newtype(L, key, name, reg);
+  lua_newtable(L);
+  fll_register(L, methods);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+}
+
 static uint64_t magic_of(int key) {
   return 0xf1a7e0b1ull << 32 | (uint64_t)key;
 }

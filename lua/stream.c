@@ -367,11 +367,7 @@ const luaL_Reg fll_stream_methods[] = {
 
 static void new_type(lua_State *L, int key, const char *name,
                      const luaL_Reg *meta, const luaL_Reg *methods) {
-  fll_newtype(L, key, name, meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, key, name, meta, methods);
 }
 
 void fll_stream_core(lua_State *L) {

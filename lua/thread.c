@@ -2,6 +2,7 @@
  * runtime of its own. It gets a text to run and values, and gives values back.
  * Nothing but parcels and channels passes between it and the others. */
 #include "thread.h"
+#include "stop.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -92,35 +93,6 @@ static void set_path(lua_State *L, const char *field, const char *path) {
   lua_pop(L, 1);
 }
 
-/* coroutine.create and wrap, with a hook for the coroutine from the start: a
- * loop in one takes twice as long. Upvalue 1 is Lua's own function. */
-static int hooked_coroutine(lua_State *L) {
-  luaL_checktype(L, 1, LUA_TFUNCTION);
-  lua_settop(L, 1);
-  lua_pushvalue(L, lua_upvalueindex(1));
-  lua_insert(L, 1);
-  lua_call(L, 1, 1);
-  lua_State *co = lua_tothread(L, -1);
-  if (!co && lua_getupvalue(L, -1, 1)) { /* the function that wrap makes */
-    co = lua_tothread(L, -1);
-    lua_pop(L, 1);
-  }
-  if (co)
-    fll_stop_hook(co, FLL_HOOK_COUNT);
-  return 1;
-}
-
-static void hook_coroutines(lua_State *L) {
-  static const char *const names[] = {"create", "wrap"};
-  lua_getglobal(L, "coroutine");
-  for (int k = 0; k < 2; k++) {
-    lua_getfield(L, -1, names[k]);
-    lua_pushcclosure(L, hooked_coroutine, 1);
-    lua_setfield(L, -2, names[k]);
-  }
-  lua_pop(L, 1);
-}
-
 /* Ends loops that call nothing of flare; locked. A hook from the start would
  * double the time of every loop. Lua allows lua_sethook while the state runs
  * (from a signal handler): its fields are single words, and it marks the
@@ -164,7 +136,7 @@ static int thread_prepare(lua_State *L) {
   fll_open(L, &o);
   /* values that are unpacked for the text need the types of the module */
   luaL_requiref(L, "flare.core", luaopen_flare_core, 0);
-  hook_coroutines(L);
+  fll_stop_guards(L);
   set_state(w, L);
   return 0;
 }
@@ -456,10 +428,6 @@ void fll_thread_core(lua_State *L) {
                                      {NULL, NULL}};
   static const luaL_Reg functions[] = {{"spawn", thread_spawn}, {NULL, NULL}};
   fll_register(L, functions);
-  fll_newtype(L, FLL_WORKER, "flare.thread", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_WORKER, "flare.thread", meta, methods);
   fll_channel_open(L);
 }

@@ -51,6 +51,21 @@ describe("t:stop", function()
     ["a loop of small calls"] = "local x = require('flare.core').ones(3) "
       .. "while true do x:add_(1) end",
     ["a factorization"] = "require('flare').rand(2000, 2000):svd()",
+    ["a message handler's loop"] = "xpcall(error, function() while true do end end)",
+    ["a loop whose message handler does not end"] =
+      "local function spin() while true do end end xpcall(spin, spin)",
+    ["a message handler that calls itself"] =
+      "local function f() xpcall(f, f) return f() end f()",
+    ["the message handler of a coroutine"] = "local function spin() while true do end end "
+      .. "coroutine.wrap(function() xpcall(spin, spin) end)()",
+    ["an error's __tostring"] = "error(setmetatable({}, {__tostring = function() "
+      .. "while true do end end}))",
+    ["a loop that removes hooks"] = "while true do debug.sethook() end",
+    ["a coroutine that removes its hook"] =
+      "coroutine.wrap(function() debug.sethook() while true do end end)()",
+    ["a coroutine with a hook of its own"] = "local co = coroutine.create(function() "
+      .. "while true do end end) debug.sethook(co, function() end, 'r') "
+      .. "while true do coroutine.resume(co) end",
     ["a thread that waits for another"] = "local flare = require 'flare' "
       .. "flare.spawn('while true do end'):join()",
   } do
@@ -76,6 +91,36 @@ end)
 describe("a thread", function()
   it("runs without a hook, which would double the time of its loops", function()
     assert.are.same({true, true}, {flare.spawn("return debug.gethook() == nil"):join(60)})
+  end)
+
+  it("has xpcall as elsewhere", function()
+    local text = [[
+      local function f() error({1}) end
+      local function trace(e) return debug.traceback(e, 2) end
+      local co = coroutine.wrap(function(...)
+        return xpcall(function(...) return coroutine.yield(...), 7 end, print, ...)
+      end)
+      return select(2, xpcall(f, function(e) return #e end)),
+        select("#", xpcall(select, print, 2, nil, nil)), select(2, pcall(xpcall, f)),
+        (select(2, xpcall(string.rep, trace)):match "^.-main chunk"), co(5), co(6)]]
+    local function run() return {true, load(text, "=thread")()} end
+    assert.are.same(coroutine.wrap(run)(), {flare.spawn(text):join(60)})
+  end)
+
+  it("has hooks as elsewhere", function()
+    local text = [[
+      local events = {}
+      debug.sethook(function(event)
+        if debug.getinfo(2, "f").func == math.sin then events[#events + 1] = event end
+      end, "cr")
+      math.sin(1)
+      debug.sethook()
+      local n = 0
+      debug.sethook(function() n = n + 1 end, "", 10)
+      for _ = 1, 1000 do end
+      debug.sethook()
+      return table.concat(events, " "), n > 50]]
+    assert.are.same({true, "call return", true}, {flare.spawn(text):join(60)})
   end)
 
   it("has coroutines that work as elsewhere", function()

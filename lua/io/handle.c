@@ -159,9 +159,5 @@ void fll_handle_open(lua_State *L) {
   static const luaL_Reg methods[] = {
       {"read", read_handle}, {"map", map_handle},     {"real", real_handle},
       {"path", handle_path}, {"close", close_handle}, {NULL, NULL}};
-  fll_newtype(L, FLL_FILE, "flare.file", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_FILE, "flare.file", meta, methods);
 }

@@ -3,6 +3,7 @@
  * are numbers, which answers name. Lua is called by nothing here: the library's
  * callbacks fill queues. */
 #include "../fll.h"
+#include "library.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -218,22 +219,11 @@ static lua_Integer read_number(lua_State *L, const char *name,
 
 static bool load_library(http_server *s) {
 #define HTTP_CALL_ROW(name) {&s->f.name, #name},
-  const struct {
-    void *place;
-    const char *name;
-  } all[] = {HTTP_CALLS(HTTP_CALL_ROW)};
-  s->library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
-  if (!s->library)
-    s->library = dlopen("libmicrohttpd.12.dylib", RTLD_NOW | RTLD_LOCAL);
-  if (!s->library)
-    return false;
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    void *p = dlsym(s->library, all[i].name);
-    if (!p)
-      return false;
-    memcpy(all[i].place, &p, sizeof p);
-  }
-  return true;
+  const fll_symbol all[] = {HTTP_CALLS(HTTP_CALL_ROW)};
+  s->library =
+      fll_library_open("libmicrohttpd.so.12", "libmicrohttpd.12.dylib");
+  return s->library &&
+         fll_library_bind(s->library, all, sizeof all / sizeof *all);
 }
 
 static int http_missing(lua_State *L) {
@@ -528,11 +518,7 @@ void fll_http_core(lua_State *L) {
       {"close", http_close},     {NULL, NULL}};
   static const luaL_Reg functions[] = {
       {"serve", http_serve}, {"here", http_here}, {NULL, NULL}};
-  fll_newtype(L, FLL_HTTP, "HTTP server", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_HTTP, "HTTP server", meta, methods);
   lua_newtable(L);
   fll_register(L, functions);
   lua_setfield(L, -2, "http");

@@ -159,9 +159,5 @@ void fll_map_open(lua_State *L) {
                                      {"bytes", map_bytes},
                                      {"close", map_close},
                                      {NULL, NULL}};
-  fll_newtype(L, FLL_MAP, "flare.map", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_MAP, "flare.map", meta, methods);
 }

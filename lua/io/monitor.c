@@ -258,11 +258,7 @@ void fll_monitor_core(lua_State *L) {
                                      {"cost", monitor_cost},
                                      {"close", monitor_close},
                                      {NULL, NULL}};
-  fll_newtype(L, FLL_MONITOR, "monitor", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_MONITOR, "monitor", meta, methods);
   fll_pushfunction(L, monitor_open);
   lua_setfield(L, -2, "monitor");
 }

@@ -1,5 +1,6 @@
 /* NVIDIA's GPUs by NVML, which is loaded when a monitor is opened. What is
  * declared here is part of its interface since driver 410 (CUDA 10). */
+#include "library.h"
 #include "sensors.h"
 
 #include <dlfcn.h>
@@ -61,20 +62,11 @@ struct fll_gpus {
 };
 
 static bool load_table(fll_gpus *g) {
-  const struct {
-    void *place;
-    const char *name;
-  } all[] = {
+  const fll_symbol all[] = {
 #define FLL_NVML(name, parameters) {&g->f.name, #name},
 #include "nvml.def"
       {&g->f.nvmlErrorString, "nvmlErrorString"}};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    void *p = dlsym(g->library, all[i].name);
-    if (!p)
-      return false;
-    memcpy(all[i].place, &p, sizeof p);
-  }
-  return true;
+  return fll_library_bind(g->library, all, sizeof all / sizeof *all);
 }
 
 static nvmlReturn_t read_energy(fll_gpus *g, gpu *d, uint64_t *millijoules) {
@@ -238,7 +230,7 @@ fll_gpus *fll_gpus_open(fll_columns *c, const char *library, const char *only) {
   fll_gpus *g = calloc(1, sizeof *g);
   if (!g)
     return NULL;
-  g->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  g->library = fll_library_open(library, NULL);
   if (!g->library) {
     fll_column_missing(c,
                        "no GPU is measured: %s, a part of NVIDIA's driver, is "

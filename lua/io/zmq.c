@@ -2,6 +2,7 @@
  * is first made: core.zmq. Sockets are numbers of their context. What stands
  * here of its interface is fixed since version 4. */
 #include "../fll.h"
+#include "library.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -60,36 +61,27 @@ static const struct {
 } kinds[] = {{"pub", 1}, {"sub", 2}, {"req", 3}, {"dealer", 5}, {"router", 6}};
 
 static bool load_table(zmq_context *z) {
-  struct {
-    void *place;
-    const char *name;
-  } all[] = {{&z->f.ctx_new, "zmq_ctx_new"},
-             {&z->f.ctx_shutdown, "zmq_ctx_shutdown"},
-             {&z->f.ctx_term, "zmq_ctx_term"},
-             {&z->f.socket, "zmq_socket"},
-             {&z->f.close, "zmq_close"},
-             {&z->f.setsockopt, "zmq_setsockopt"},
-             {&z->f.getsockopt, "zmq_getsockopt"},
-             {&z->f.bind, "zmq_bind"},
-             {&z->f.connect, "zmq_connect"},
-             {&z->f.send, "zmq_send"},
-             {&z->f.poll, "zmq_poll"},
-             {&z->f.proxy, "zmq_proxy"},
-             {&z->f.msg_init, "zmq_msg_init"},
-             {&z->f.msg_close, "zmq_msg_close"},
-             {&z->f.msg_recv, "zmq_msg_recv"},
-             {&z->f.msg_more, "zmq_msg_more"},
-             {&z->f.msg_data, "zmq_msg_data"},
-             {&z->f.msg_size, "zmq_msg_size"},
-             {&z->f.error, "zmq_errno"},
-             {&z->f.text, "zmq_strerror"}};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    void *p = dlsym(z->library, all[i].name);
-    if (!p)
-      return false;
-    memcpy(all[i].place, &p, sizeof p);
-  }
-  return true;
+  const fll_symbol all[] = {{&z->f.ctx_new, "zmq_ctx_new"},
+                            {&z->f.ctx_shutdown, "zmq_ctx_shutdown"},
+                            {&z->f.ctx_term, "zmq_ctx_term"},
+                            {&z->f.socket, "zmq_socket"},
+                            {&z->f.close, "zmq_close"},
+                            {&z->f.setsockopt, "zmq_setsockopt"},
+                            {&z->f.getsockopt, "zmq_getsockopt"},
+                            {&z->f.bind, "zmq_bind"},
+                            {&z->f.connect, "zmq_connect"},
+                            {&z->f.send, "zmq_send"},
+                            {&z->f.poll, "zmq_poll"},
+                            {&z->f.proxy, "zmq_proxy"},
+                            {&z->f.msg_init, "zmq_msg_init"},
+                            {&z->f.msg_close, "zmq_msg_close"},
+                            {&z->f.msg_recv, "zmq_msg_recv"},
+                            {&z->f.msg_more, "zmq_msg_more"},
+                            {&z->f.msg_data, "zmq_msg_data"},
+                            {&z->f.msg_size, "zmq_msg_size"},
+                            {&z->f.error, "zmq_errno"},
+                            {&z->f.text, "zmq_strerror"}};
+  return fll_library_bind(z->library, all, sizeof all / sizeof *all);
 }
 
 static int zmq_close_context(lua_State *L) {
@@ -125,9 +117,7 @@ static int zmq_failed(lua_State *L, zmq_context *z, const char *what) {
 static int zmq_open(lua_State *L) {
   fll_enter(L);
   zmq_context *z = fll_newobject(L, FLL_ZMQ, sizeof *z, 0);
-  z->library = dlopen("libzmq.so.5", RTLD_NOW | RTLD_LOCAL);
-  if (!z->library)
-    z->library = dlopen("libzmq.5.dylib", RTLD_NOW | RTLD_LOCAL);
+  z->library = fll_library_open("libzmq.so.5", "libzmq.5.dylib");
   if (!z->library)
     return fll_failed(L, "libzmq is not here: install libzmq5 (zeromq)");
   if (!load_table(z))
@@ -293,11 +283,7 @@ void fll_zmq_core(lua_State *L) {
                                      {"echo", zmq_echo},
                                      {"close", zmq_close_context},
                                      {NULL, NULL}};
-  fll_newtype(L, FLL_ZMQ, "ZeroMQ context", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_ZMQ, "ZeroMQ context", meta, methods);
   fll_pushfunction(L, zmq_open);
   lua_setfield(L, -2, "zmq");
 }

@@ -277,11 +277,7 @@ void fll_text_core(lua_State *L) {
                                        {"unmap", unmap},
                                        {"repair", repair},
                                        {NULL, NULL}};
-  fll_newtype(L, FLL_TEXT, "tokenizer", meta);
-  lua_newtable(L);
-  fll_register(L, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pop(L, 1);
+  fll_newclass(L, FLL_TEXT, "tokenizer", meta, methods);
   lua_newtable(L);
   fll_register(L, functions);
   fll_text_grammar_core(L);

@@ -44,6 +44,10 @@ static const struct {
     {"a search that does not end",
      "T = flare.spawn [[string.find(('a'):rep(40), ('a-'):rep(30) .. 'b')]]",
      false},
+    {"a message handler that does not end",
+     "T = flare.spawn [[local function f() while true do end end xpcall(f, "
+     "f)]]",
+     true},
     {"a program that runs", "T = flare.spawn \"os.execute 'sleep 30'\"", false},
     {"a factorization",
      "T = flare.spawn [[local flare = require 'flare' "

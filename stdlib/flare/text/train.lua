@@ -61,34 +61,9 @@ local function alphabet()
 end
 
 -- A heap of {count, key}: the greatest count first, then the least key.
-local Heap = {}
-Heap.__index = Heap
-
-local function before(a, b) return a[1] > b[1] or a[1] == b[1] and a[2] < b[2] end
-
-function Heap:push(item)
-  local i = #self + 1
-  while i > 1 and before(item, self[i // 2]) do
-    self[i] = self[i // 2]
-    i = i // 2
-  end
-  self[i] = item
-end
-
-function Heap:pop()
-  local top, last = self[1], table.remove(self)
-  local n, i = #self, 1
-  if n == 0 then return top end
-  while 2 * i <= n do
-    local child = 2 * i
-    if child < n and before(self[child + 1], self[child]) then child = child + 1 end
-    if not before(self[child], last) then break end
-    self[i] = self[child]
-    i = child
-  end
-  self[i] = last
-  return top
-end
+local Heap = require "flare.heap" (function(a, b)
+  return a[1] > b[1] or a[1] == b[1] and a[2] < b[2]
+end)
 
 local Trainer = {}
 Trainer.__index = Trainer
