@@ -89,6 +89,26 @@ describe("flare.help", function()
     assert(not flare.help "nn.LSTM":find ":parameters", "methods of all layers are listed once")
   end)
 
+  it("tells how classes are made that share a file", function()
+    for name, value in pairs(flare.metrics) do
+      local path = "metrics." .. name
+      if type(value) == "table" then assert.matches(path .. "%f[({]", flare.help(path)) end
+    end
+    has(flare.help "metrics.ConfusionMatrix", "{classes = n, normalize", "(rows) was predicted")
+    assert(not flare.help "metrics.R2":find "log%-probabilities", "of the file's other classes")
+  end)
+
+  it("keeps the lines that describe an argument together", function()
+    has(flare.help "text.train_bpe", "special tokens, which\n     get the first ids")
+    has(flare.help "compile", "tensors; false\n        by default: what stays inside a kernel")
+  end)
+
+  it("points from the name of a command to the command", function()
+    local flare_help = tree.build .. "/flare help "
+    assert.equal("launch is a command: flare launch --help\n", tree.output(flare_help .. "launch"))
+    assert.equal("there is no lanch\n", tree.output(flare_help .. "lanch"))
+  end)
+
   it("looks for a name in the parts of the library, too", function()
     assert.equal(flare.help "nn.Sequential", flare.help "Sequential")
     assert.equal(flare.help "optim.AdamW", flare.help "AdamW")

@@ -51,8 +51,12 @@ return function(arguments)
   end
   if arguments[1] then
     local text = require("flare.help").help(arguments[1])
+    local unknown = text:find "^there is no "
+    if unknown and pcall(require, "flare.repl.command." .. arguments[1]) then
+      text, unknown = ("%s is a command: flare %s --help"):format(arguments[1], arguments[1]), nil
+    end
     print(text)
-    return text:find "^there is no " and 1 or 0
+    return unknown and 1 or 0
   end
   print(overview())
   return 0

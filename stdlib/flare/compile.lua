@@ -46,7 +46,7 @@ local origins = setmetatable({}, {__mode = "k"}) -- compiled function -> what it
 -- `pure`: once a call has launched what the call before has, f no longer runs for arguments like
 -- theirs, only its launches and the steps of optimizers; false by default.
 -- `wait`: a plan is used from the first time on, and that call waits for its kernels; false by
--- default: while threads compile them, on a GPU, calls run without the plan
+-- default: while threads compile them, on a GPU, calls run without the plan.
 -- `device`, `host`: bytes; then f describes a training step as a table, and the result is what
 -- `flare.plan` makes of it; an error says why there is none.
 -- @return the compiled function; a table that can be called for a module

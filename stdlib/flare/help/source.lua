@@ -15,7 +15,7 @@ local function read_comment(lines)
     elseif gives then
       last = {text = gives}
       doc.returns = last
-    elseif last and line:find "^%s" then
+    elseif last and line:find "%S" then
       last.text = last.text .. " " .. line:match "^%s*(.-)%s*$"
     else
       last = nil
@@ -45,6 +45,7 @@ function M.parse(text)
       args = args or line:match "^return%s+function%s*%(([^)]*)%)"
         or line:match "^local%s+function%s+[%w_]+%s*%(([^)]*)%)"
       local class = line:match '^local%s+[%w_]+%s*=%s*class%("([%w_]+)"'
+        or line:match '^M%.[%w_]+%s*=%s*class%("([%w_]+)"'
       if comment and args then
         local doc = read_comment(comment)
         doc.owner, doc.name, doc.method, doc.args = owner, name, mark == ":", args
@@ -61,23 +62,29 @@ function M.parse(text)
   return list, top or {}, classes
 end
 
--- The text of the file that a class is returned from, or nil.
+-- The text of the file that a class is returned from, by itself or, then the second result is true,
+-- as a field of a table; nil if there is none.
 local function text_of_class(class)
+  local shared
   for name, value in next, package.loaded do
-    if value == class then
+    local field = type(value) == "table" and rawget(value, class.__name) == class
+    if value == class or field then
       local path = name:gsub("%.", "/")
       local text = core.source(path .. ".lua") or core.source(path .. "/init.lua")
-      if text then return text end
+      if text and value == class then return text, false end
+      if text and text:find('class("' .. class.__name .. '"', 1, true) then shared = text end
     end
   end
+  return shared, shared ~= nil
 end
 
---- The comment at the top of the file that a class is returned from, and the one above it.
+--- The comment at the top of the file that a class is returned from, and the one above it; of a
+-- class that shares its file only the latter.
 function M.of_class(class)
-  local text = text_of_class(class)
+  local text, shared = text_of_class(class)
   if not text then return {}, nil end
   local _, top, classes = M.parse(text)
-  return top, classes[class.__name]
+  return shared and {} or top, classes[class.__name]
 end
 
 --- The fields of self that the file of a class names, in alphabetical order.

@@ -244,9 +244,9 @@ function Module:__tostring()
   return require("flare.nn.show").tree(self)
 end
 
---- A table of layers, the shapes and bytes of their outputs, parameter counts, and FLOPs; nothing
--- is computed.
--- @param ... shapes of the inputs, e.g. model:summary({32, 784}), or tensors
+--- A text with the layers, the shapes and bytes of their outputs, parameter counts, and FLOPs;
+-- nothing is computed: print(model:summary({32, 784})).
+-- @param ... shapes of the inputs, or tensors
 function Module:summary(...)
   return require("flare.nn.show").summary(self, ...)
 end

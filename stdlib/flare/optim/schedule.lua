@@ -53,7 +53,7 @@ function Schedule:step()
   self:set()
 end
 
---- The current rate of each group, a list.
+--- The current rate of each group: one number for each.
 function Schedule:lr()
   local list = {}
   for i, group in ipairs(self.optimizer.groups) do list[i] = group.lr end
