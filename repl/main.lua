@@ -72,15 +72,18 @@ local function traced(problem)
   if debugger then debugger.failed(problem, 3) end
   if keeps then pcall(require("flare.repl.debug").keep, problem, 4) end
   local text = problem
-  if type(problem) ~= "string" then
+  if type(problem) == "number" then
+    text = tostring(problem)
+  elseif type(problem) ~= "string" then
     local meta = getmetatable(problem)
     if type(meta) == "table" and meta.__tostring then return tostring(problem) end
     text = ("(error object is a %s value)"):format(type(problem))
   end
   -- without the lines of this file, which are below all others
-  return (debug.traceback(hinted(text), 3)
+  local lines = debug.traceback(hinted(text), 3)
     :gsub("\n\t%[C%]: in [^\n]*\n\t<flare>/debugger/guard%.lua:[^\n]*", "")
-    :gsub("^(.*)\n\t%[C%]: in function 'xpcall'\n\t<flare>/repl/main%.lua:.*$", "%1\n\t[C]: in ?"))
+    :gsub("^(.*)\n\t%[C%]: in function 'xpcall'\n\t<flare>/repl/main%.lua:.*$", "%1\n\t[C]: in ?")
+  return lines .. require("flare.repl.slips").joined(lines)
 end
 
 -- In a job of several ranks: the others hear of it, and the launcher finds the text.
@@ -123,7 +126,7 @@ end
 local function run_file(path, ...)
   local chunk, problem = loadfile(path, "t")
   if not chunk then
-    complain(hinted(problem) .. meant(path))
+    complain(hinted(problem) .. meant(path) .. require("flare.repl.slips").ended(problem, path))
     return false, problem
   end
   return guarded(chunk, ...)

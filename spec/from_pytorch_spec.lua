@@ -43,6 +43,7 @@ local special = {
             ends = flare.tensor({1, 4}, {dtype = "i64"})}
   end},
   {"flare.im2col", function() return {x = flare.ones(1, 2, 5, 5)} end},
+  {"flare.interpolate", function() return {x = flare.ones(1, 2, 5, 5)} end},
   {"x:unfold", function() return {dim = 2, size = 2, step = 1} end},
   {"flare.from_dlpack", function() return {capsule = flare.ones(2):to_dlpack()} end},
   {"flare.nn.measure_norms", function()

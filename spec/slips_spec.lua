@@ -1,5 +1,6 @@
 -- What errors say about a colon for a dot, a dot for a colon, and names of other libraries.
 local flare = require "flare"
+local tree = require "spec.support.tree"
 
 local function message(text)
   local chunk = assert(load("local flare, nn, optim, data = ... " .. text, "=slip"))
@@ -100,6 +101,43 @@ describe("an error", function()
     says("flare.save(flare.ones(1), 'a.npy')", "the path comes first", "got a tensor")
     says("flare.io.safetensors.save({a = flare.ones(1)}, 'a.safetensors')", "the path comes first")
     says("flare.io.npy.save(flare.ones(1), 'a.npy')", "the path comes first")
+  end)
+
+  -- What the program says about a script that fails.
+  local function run(text)
+    local path = os.tmpname()
+    assert(flare.core.file.write_atomic(path, text))
+    local out = tree.output(("%s/flare %s 2>&1"):format(tree.build, path))
+    os.remove(path)
+    return out:gsub(path:gsub("%p", "%%%0"), "FILE")
+  end
+
+  it("names the line that a line with '(' in front continues", function()
+    local hint = "FILE:4 begins with '(', so it is a call of what line 3 ends with; put ';' in "
+      .. "front of it\n"
+    local top = "local flare = require 'flare'\nlocal function twice(x) return x:mul(2) end\n"
+    for _, last in ipairs {"local w = flare.ones(2)", "local w = flare.ones(2) -- (",
+                           "local w = {1}", "local w = twice"} do
+      assert.equal(1, select(2, run(top .. last .. "\n(twice(w) * 2):sum()"):gsub(
+        hint:gsub("%p", "%%%0"), "")), last)
+    end
+    for _, text in ipairs {"local w = twice(\n(flare.nothing))", "local w = nil +\n(1)",
+                           "do end\n(nil)()", "error 'no'"} do
+      assert.is_nil(run(top .. text):find("begins with", 1, true), text)
+    end
+  end)
+
+  it("tells where a text in [[ ]] has ended", function()
+    local text = "local c = [[\n  y[i] = x[order[i]];\n  z\n]]\n"
+    assert.match("FILE:4: .-\nthe text that %[%[ begins on line 1 ends at the first %]%], "
+      .. "on line 2; write %[==%[ and %]==%] around", run(text))
+    assert.equal("", run(text:gsub("%[%[\n", "[==[\n"):gsub("\n%]%]", "\n]==]")))
+    assert.is_nil(run("local c = [[\n  a\n]] nonsense"):find("the text", 1, true))
+  end)
+
+  it("shows a number that ends a script", function()
+    assert.match("^flare: 0%.5\nstack traceback:", run "assert(false, 0.5)")
+    assert.match("^flare: %(error object is a boolean value%)", run "error(true)")
   end)
 
   it("names existing functions only, in place of missing ones", function()
