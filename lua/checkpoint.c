@@ -1,6 +1,8 @@
 /* Checkpoints: of f's arguments, f runs again in backward, with the same random
  * numbers and autocast mode, instead of keeping what it has computed. What f
- * makes is closed at once, or a pass would hold more than without. */
+ * makes is closed at once, or a pass would hold more than without. Launches of
+ * the second run wait until it has ended: those that only its results need,
+ * such as f's last product, never run, since backward needs no results. */
 #include "scope.h"
 
 /* Marks what f, ctx's, may have stored: in what it captured, in its arguments
@@ -23,7 +25,7 @@ static void reach_stored(lua_State *L, fl_lua *st, int ctx, int keep) {
 static size_t live_bytes(fl_lua *st) {
   size_t live;
   fl_handles_bytes(st->rt, &live);
-  return live;
+  return live + fl_deferred_bytes(st->rt);
 }
 
 /* Ends the scope of a run of f: closes what f made, except what it has stored
@@ -105,25 +107,49 @@ static int call_again(lua_State *L, fl_lua *st, int first, int n) {
   return s;
 }
 
-/* The backward pass from the results at result, ..., with the gradients at 2,
- * 3, ... */
-static fl_status pass_again(lua_State *L, fl_lua *st, int result, int n_dy) {
-  int results = lua_gettop(L) - result + 1, roots = 0;
-  fl_tensor **root = fll_scratch(L, sizeof *root * 2 * (size_t)(results + 1));
-  fl_tensor **seed = root + results + 1;
-  for (int i = 0, k = 0; i < results; i++) {
-    fll_tensor *y = fll_test(L, result + i);
+/* The roots of a backward pass from the results at first to last, with their
+ * gradients at 2, 3, ...; how many. A result that f has not stored needs its
+ * history only. */
+static int take_roots(lua_State *L, int first, int last, int n_dy,
+                      fl_tensor **root, fl_tensor **seed, fl_status *status) {
+  int roots = 0;
+  *status = FL_OK;
+  for (int i = first, k = 0; i <= last && *status == FL_OK; i++) {
+    fll_tensor *y = fll_test(L, i);
     if (!y)
       continue;
     fll_tensor *dy = k < n_dy ? fll_test(L, 2 + k) : NULL;
     k++;
-    if (dy && fl_tensor_requires_grad(y->t)) {
+    if (!dy || !fl_tensor_requires_grad(y->t))
+      continue;
+    root[roots] = NULL;
+    if (y->fate & FLL_SPARE)
+      *status = fl_tensor_root(y->t, &root[roots]);
+    if (*status == FL_OK && !root[roots])
       root[roots] = fl_tensor_retain(y->t);
-      seed[roots++] = dy->t;
-    }
+    seed[roots] = dy->t;
+    roots += *status == FL_OK;
   }
-  fl_status status = FL_OK;
-  if (roots)
+  return roots;
+}
+
+/* Closes the results at first to last that nothing will read, runs the launches
+ * that wait for f's end, and then backward with the gradients at 2, 3, ... */
+static fl_status pass_again(lua_State *L, fl_lua *st, int first, int n_dy) {
+  int last = lua_gettop(L);
+  size_t room = (size_t)(last - first + 2);
+  fl_tensor **root = fll_scratch(L, sizeof *root * 2 * room);
+  fl_tensor **seed = root + room;
+  fl_status status;
+  int roots = take_roots(L, first, last, n_dy, root, seed, &status);
+  for (int i = first; i <= last; i++) {
+    fll_tensor *y = fll_test(L, i);
+    if (y && y->fate & FLL_SPARE && !fl_tensor_is_leaf(y->t))
+      fll_close(st, y, 0);
+  }
+  fl_status ran = fl_defer_end(st->rt);
+  status = status ? status : ran;
+  if (roots && status == FL_OK)
     status = fl_backward(st->rt, roots, root, seed, 0);
   st->L = L;
   while (roots)
@@ -143,11 +169,14 @@ int fll_recompute(lua_State *L) {
   size_t before = live_bytes(st);
   fll_scope_begin(L, st); /* fll_protect ends it after an error */
   int first = push_again(L, st), n = lua_gettop(L) - first + 1;
+  fll_check(L, st, fl_defer_begin(st->rt));
   int s = call_again(L, st, first, n);
   if (!st->rt)
     fll_error(L, "the runtime is closed");
-  if (s != LUA_OK)
+  if (s != LUA_OK) {
+    fl_defer_end(st->rt);
     return lua_error(L);
+  }
   int last = lua_gettop(L);
   end_run(L, st, 1, first, last - first + 1, before);
   fll_check(L, st, pass_again(L, st, first + n, n_dy));

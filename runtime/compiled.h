@@ -55,6 +55,16 @@ FL_API bool fl_compiled_waits(const fl_compiled *c);
 FL_API fl_status fl_compiled_begin(fl_compiled *c);
 FL_API fl_status fl_compiled_end(fl_compiled *c);
 
+/* --- without a plan --- */
+
+/* In pairs, which nest: from begin to end launches wait, or until memory is
+ * looked at, and then run one by one. Those whose results nothing holds or
+ * reads by then never run. end returns their first failure. */
+FL_API fl_status fl_defer_begin(fl_runtime *rt);
+FL_API fl_status fl_defer_end(fl_runtime *rt);
+/* Bytes of the results of launches that wait. */
+FL_API size_t fl_deferred_bytes(fl_runtime *rt);
+
 /* --- pure functions --- */
 
 /* What the code of a call has got, returned, and launched: between begin and

@@ -66,6 +66,11 @@ FL_API fl_status fl_tensor_lend(fl_tensor *flat, int64_t key);
  * have one shape. EAUTOGRAD. */
 FL_API fl_status fl_tensor_stand_in(fl_tensor *t, fl_tensor *leaf);
 
+/* A tensor without values that has the shape and the history of t, as a root of
+ * the backward pass: t's values are not needed for that. NULL if t has no
+ * history. */
+FL_API fl_status fl_tensor_root(fl_tensor *t, fl_tensor **root);
+
 /* --- the backward pass --- */
 
 enum {

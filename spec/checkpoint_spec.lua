@@ -145,4 +145,104 @@ describe("a checkpoint", function()
     core.scope(function() end)
     assert.is_false(z.closed)
   end)
+
+  -- launches of a pass by their names, and its gradients
+  local function launches(block, x, wrap)
+    block:zero_grad()
+    x.grad = nil
+    local loss = wrap(block, x):square():sum()
+    core.profile_start()
+    loss:backward()
+    local rows, n = core.profile_stop()
+    local count, gradients = {}, {x.grad:clone()}
+    for i = 1, n do
+      local name = core.profile_row(rows, i)
+      count[name] = (count[name] or 0) + 1
+    end
+    for _, p in ipairs(block:parameters()) do gradients[#gradients + 1] = p.grad:clone() end
+    return count, gradients
+  end
+
+  local function assert_same(a, b)
+    for k, g in ipairs(a) do assert.is_true(g:eq(b[k]):all():item(), k) end
+  end
+
+  local function plain(f, ...) return f(...) end
+
+  for _, device in ipairs {"cpu", "sim"} do
+    it("does not compute again what only its results need, on " .. device, function()
+      local block = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 128),
+        nn.Linear(128, 64)):to(device)
+      local x = core.randn(512, 64):to(device):requires_grad_(true)
+      local once, a = launches(block, x, plain)
+      local twice, b = launches(block, x, flare.checkpoint)
+      assert_same(a, b)
+      assert.equal(2, twice.linear - (once.linear or 0)) -- of three
+      assert.equal(1, twice.gelu - (once.gelu or 0))
+    end)
+  end
+
+  it("computes again what its function has stored or reads", function()
+    local stored, seen
+    local first, last = nn.Linear(64, 256), nn.Linear(256, 64)
+    local function f(x)
+      local y = last(first(x))
+      stored, seen = y, y[1][1]:item()
+      return y
+    end
+    local x = core.randn(512, 64):requires_grad_(true)
+    local y = flare.checkpoint(f, x)
+    local value = y[1][1]:item()
+    stored, seen = nil, nil
+    y:sum():backward()
+    assert.equal(value, seen)
+    assert.equal(value, stored[1][1]:item())
+  end)
+
+  it("gives the gradients of a result that it returns twice, of a view and of its argument",
+     function()
+    local function gradient(wrap)
+      local w = core.full({256, 256}, 0.5, {requires_grad = true})
+      local a, b, c, d = wrap(function(x)
+        local y = x:sin()
+        return y, y, y:transpose(1, 2):reshape(-1), x
+      end, w * 2)
+      local loss = a:sum() + 2 * b:sum() + c:square():sum() + 3 * d:sum()
+      loss:backward()
+      return {w.grad}
+    end
+    assert_same(gradient(plain), gradient(flare.checkpoint))
+  end)
+
+  it("runs compiled functions by their plans when it calls them again", function()
+    local w = core.full({64, 256}, 0.5, {requires_grad = true})
+    local f = flare.compile(function(x) return ((x * w):sin() + x):exp() * 0.5 end)
+    local function block(x) return f(x * 2):cos() end
+    local x = core.randn(64, 256):requires_grad_(true)
+    for _ = 1, 4 do flare.checkpoint(block, x):sum():backward() end
+    local before = flare.compile_stats(f)
+    local y = flare.checkpoint(block, x)
+    local forward = flare.compile_stats(f)
+    y:sum():backward()
+    local after = flare.compile_stats(f)
+    assert.equal(1, forward.windows - before.windows)
+    assert.equal(1, after.windows - forward.windows)
+    assert.equal(1, after.planned - forward.planned)
+  end)
+
+  it("leaves no launches waiting after an error", function()
+    local w = core.ones(3, {requires_grad = true})
+    local fails = false
+    local y = flare.checkpoint(function(x)
+      local z = x * 2
+      if fails then error "on purpose" end
+      return z
+    end, w)
+    fails = true
+    assert.error_matches(function() y:sum():backward() end, "on purpose")
+    core.profile_start()
+    local _ = w * 3
+    local _, n = core.profile_stop()
+    assert.equal(1, n)
+  end)
 end)

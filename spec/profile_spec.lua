@@ -84,6 +84,20 @@ describe("a profile", function()
     assert.is_true(pcall(net, x))
   end)
 
+  it("gives a module what a checkpoint in it computes again", function()
+    local Net = flare.class("Net", nn.Module)
+    function Net:init() self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2) end
+    function Net:forward(x)
+      return self.last(flare.checkpoint(function(h) return self.first(h):relu():exp() end, x))
+    end
+    local net, x = Net(), flare.rand(3, 4)
+    local report = flare.profile(function() net(x):sum():backward() end)
+    local by = names(report:sums "module")
+    -- two products and a sum of columns; the gradients of exp and relu, which are computed again
+    assert.equal(3, by["Net.last (backward)"].calls)
+    assert.equal(4, by["Net (backward)"].calls)
+  end)
+
   it("knows the lines of tensors that were moved to a device", function()
     local x = flare.ones(1 << 16)
     local report = flare.profile(function()

@@ -462,9 +462,10 @@ static fl_status run_node(fli_pass *p, fl_node *n) {
       s = apply_rule(p, n, n, n->grads, need, in, values, dx);
     else if (s == FL_OK && n->kind == FLI_NODE_REGION)
       s = run_region(p, n, need, in, values, dx);
-    else if (s == FL_OK && n->kind == FLI_NODE_CUSTOM)
+    else if (s == FL_OK && n->kind == FLI_NODE_CUSTOM) {
+      rt->back_part = n->part; /* what a checkpoint computes again, too */
       s = fli_pass_custom(p, n, dx);
-    else if (s == FL_OK) /* a transfer: back to where it came from */
+    } else if (s == FL_OK) /* a transfer: back to where it came from */
       s = fl_tensor_to(n->grads[0], n->device, FL_NODTYPE, &dx[0]);
   }
   fli_node_drop_grads(n);

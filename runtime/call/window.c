@@ -611,9 +611,25 @@ fl_status fli_window_flush(fl_runtime *rt) {
 
 /* --- opening and closing --- */
 
+/* A compiled function is called where launches wait without a plan. */
+static fl_status window_adopt(fli_window *w, struct fl_compiled *owner,
+                              struct fli_window **of_owner) {
+  FLI_TRY(window_flush(w));
+  w->around = w->depth;
+  w->depth = 1;
+  w->owner = owner;
+  w->of_owner = of_owner;
+  *of_owner = w;
+  w->next.id = 0;
+  w->epoch = ++w->rt->epochs;
+  return FL_OK;
+}
+
 fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner,
                           struct fli_window **of_owner) {
   fli_window *w = rt->window;
+  if (w && owner && !w->owner)
+    return window_adopt(w, owner, of_owner);
   if (w) {
     w->depth++;
     return FL_OK;
@@ -629,7 +645,9 @@ fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner,
   w->of_owner = of_owner;
   w->next.id = 0;
   w->whole = false;
-  *of_owner = w;
+  w->around = 0;
+  if (of_owner)
+    *of_owner = w;
   w->epoch = ++rt->epochs;
   w->depth = 1;
   rt->window = w;
@@ -642,17 +660,46 @@ fl_status fli_window_close(fl_runtime *rt) {
   if (!w || --w->depth)
     return FL_OK;
   fl_status s = window_flush(w);
-  *w->of_owner = NULL;
+  if (w->of_owner)
+    *w->of_owner = NULL;
+  w->owner = NULL;
+  w->of_owner = NULL;
+  w->depth = w->around;
+  w->around = 0;
+  if (w->depth) /* the launches around the function wait */
+    return s;
   rt->window = NULL;
   rt->modes &= ~(1u << FLI_MODE_WINDOW);
   return s;
+}
+
+fl_status fl_defer_begin(fl_runtime *rt) {
+  FLI_NEED(rt, "rt");
+  FLI_TRY(fli_check_owner(rt));
+  return fli_window_open(rt, NULL, NULL);
+}
+
+fl_status fl_defer_end(fl_runtime *rt) {
+  FLI_NEED(rt, "rt");
+  FLI_TRY(fli_check_owner(rt));
+  return fli_window_close(rt);
+}
+
+size_t fl_deferred_bytes(fl_runtime *rt) {
+  FLI_NEED_OR(rt, "rt", 0);
+  const fli_window *w = rt->window;
+  size_t bytes = 0;
+  for (uint32_t k = 0; w && k < w->n_slots; k++)
+    if (w->slots[k].s && w->slots[k].s->pending && !w->slots[k].s->away)
+      bytes += w->slots[k].bytes;
+  return bytes;
 }
 
 void fli_window_free(fl_runtime *rt) {
   fli_window *w = rt->spare_window;
   if (!w)
     return;
-  if (rt->window)
+  if (rt->window && w->of_owner)
     *w->of_owner = NULL;
   rt->window = rt->spare_window = NULL;
   for (uint32_t k = 0; k < w->n_slots; k++)

@@ -63,7 +63,7 @@ struct fli_plan;
 /* Launches [done, n) wait. */
 typedef struct fli_window {
   fl_runtime *rt;
-  struct fl_compiled *owner;
+  struct fl_compiled *owner; /* NULL: launches wait without a plan */
   struct fli_window *
       *of_owner; /* its pointer to this window while it is open */
   fl_device device;
@@ -81,7 +81,8 @@ typedef struct fli_window {
   fl_profile_step *step; /* while it runs: what is launched next */
   fli_again *again;      /* launches change a graph; else NULL */
   int depth;             /* of compiled functions that are open */
-  bool whole;            /* it may not be flushed before its function ends */
+  int around; /* the depth outside of `owner`, where launches wait without */
+  bool whole; /* it may not be flushed before its function ends */
   bool flushing;
   fli_recording next; /* the window that is likely to come, set by the owner */
   uint64_t has;       /* id of the recording that the arrays are equal to */
@@ -145,7 +146,8 @@ static inline const fl_attrs *fli_entry_attrs(const fli_window *w,
   return (const fl_attrs *)(const void *)(w->words + e->attrs);
 }
 
-/* *of_owner becomes the window if it is new, and NULL when it ends. */
+/* *of_owner becomes the window if it is new, and NULL when it ends; both NULL:
+ * no plan runs the launches, but those of functions called inside. */
 fl_status fli_window_open(fl_runtime *rt, struct fl_compiled *owner,
                           struct fli_window **of_owner);
 fl_status fli_window_close(fl_runtime *rt);

@@ -1,5 +1,5 @@
 /* What nodes of the tape have saved, for those who move it elsewhere until
- * backward needs it. */
+ * backward needs it; histories without values. */
 #include "tape.h"
 
 #include <stdlib.h>
@@ -104,4 +104,23 @@ fl_status fl_tape_saved(fl_tensor *t, uint64_t since, size_t least,
   free(w.nodes);
   free(w.seen);
   return s;
+}
+
+fl_status fl_tensor_root(fl_tensor *t, fl_tensor **root) {
+  FLI_NEED(t, "t");
+  FLI_NEED(root, "root");
+  *root = NULL;
+  if (!t->rt)
+    return fli_fail(FL_ECLOSED, "tensor is closed");
+  FLI_TRY(fli_check_owner(t->rt));
+  fl_node *n;
+  FLI_TRY(fli_node_of(t, &n));
+  if (!n)
+    return FL_OK;
+  FLI_TRY(fli_tensor_header(t->rt, root));
+  fli_tensor_set_shape(*root, &t->meta);
+  n->rc++;
+  (*root)->node = n;
+  (*root)->node_out = t->node_out;
+  return FL_OK;
 }

@@ -460,6 +460,8 @@ static void test_gradients(void) {
   REFUSES(fl_tensor_lend(gone, 1), FL_ECLOSED);
   NEEDS(fl_tensor_stand_in(NULL, leaf), "t");
   NEEDS(fl_tensor_stand_in(t, NULL), "leaf");
+  NEEDS(fl_tensor_root(NULL, &made), "t");
+  NEEDS(fl_tensor_root(t, NULL), "root");
   NEEDS(fl_tensor_add_hook(NULL, 1), "t");
   IGNORES(fl_tensor_drop_hook(NULL, 1));
   NEEDS(fl_backward(NULL, 1, &leaf, NULL, 0), "rt");
@@ -584,6 +586,16 @@ static void test_pure(fl_compiled *c) {
   CHECK(fl_compiled_traced(NULL, &why) == -1 && !why);
   CHECK(fl_compiled_traced(c, NULL) == -1);
   CHECK(fl_compiled_position(NULL) == -1);
+}
+
+static void test_deferred(void) {
+  NEEDS(fl_defer_begin(NULL), "rt");
+  NEEDS(fl_defer_end(NULL), "rt");
+  GIVES(fl_deferred_bytes(NULL), 0);
+  TAKES(fl_defer_begin(rt));
+  GIVES(fl_deferred_bytes(rt), 0);
+  TAKES(fl_defer_end(rt));
+  TAKES(fl_defer_end(rt)); /* there is none */
 }
 
 static void test_compiled(void) {
@@ -711,6 +723,7 @@ static void test_closed(void) {
   REFUSES(fl_tensor_place(gone, t, 0), FL_ECLOSED);
   REFUSES(fl_tensor_place_grad(t, gone, 0), FL_ECLOSED);
   REFUSES(fl_tensor_stand_in(t, gone), FL_ECLOSED);
+  REFUSES(fl_tensor_root(gone, &made), FL_ECLOSED);
   REFUSES(fl_stream_promise(rt, 0, 0, 1, &gone), FL_ECLOSED);
   GIVES(fl_tensor_data(gone), NULL);
   GIVES(fl_tensor_device(gone), 0);
@@ -773,6 +786,7 @@ int main(void) {
   test_tape();
   test_profile();
   test_ranks();
+  test_deferred();
   test_compiled();
   test_graphs();
   test_dlpack();

@@ -6,7 +6,7 @@ local M = {}
 
 local function measure(step, found, rows, machine)
   local keep, run = Measure.blocks(step, found, "keep", rows, machine)
-  local again = Measure.blocks(step, found, "recompute", rows)
+  local again, repeated = Measure.blocks(step, found, "recompute", rows, machine)
   local gone = Measure.blocks(step, found, "offload", rows)
   local out = {rows = rows, blocks = {}, order = run.order, flops = run.flops, bytes = run.bytes}
   local function time(name) return rawget(run.times, name) or 0 end
@@ -18,7 +18,8 @@ local function measure(step, found, rows, machine)
       keep = math.max(a.forward, 0), recompute = math.max(b.forward, 0), away = c.away,
       forward_peak = a.forward_peak, backward_peak = a.backward_peak,
       recompute_peak = b.backward_peak, forward_time = time("forward " .. k),
-      backward_time = time("backward " .. k), update_time = time("update " .. k)}
+      backward_time = time("backward " .. k), update_time = time("update " .. k),
+      again_time = math.max((repeated.times["backward " .. k] or 0) - time("backward " .. k), 0)}
   end
   out.loss, out.loss_peak = keep.loss, keep.loss_peak
   out.base, out.rest_gradients, out.rest_states = run.base, run.rest.gradients, run.rest.states
@@ -40,7 +41,7 @@ end
 local function alike_of(block)
   local parts = {}
   for _, key in ipairs {"parameters", "gradients", "states", "input", "keep", "recompute", "away",
-    "forward_time", "backward_time"} do
+    "forward_time", "backward_time", "again_time"} do
     parts[#parts + 1] = ("%.6g"):format(block[key])
   end
   return table.concat(parts, " ")

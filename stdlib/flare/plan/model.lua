@@ -95,7 +95,7 @@ function M.time(figures, config, link)
     local how = config.blocks[k]
     local p, g = if_host(how.parameters, f.parameters), if_host(how.gradients, f.gradients)
     local s, a = if_host(how.states, f.states), k < n and away(f, how) or 0
-    local compute = f.backward_time + (how.saved == "recompute" and f.forward_time or 0)
+    local compute = f.backward_time + (how.saved == "recompute" and f.again_time or 0)
     forward[1] = forward[1] + f.forward_time
     forward[2], forward[3] = forward[2] + (k < n and p or 0), forward[3] + a
     local back = (k < n and p or 0) + a
