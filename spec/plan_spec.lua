@@ -366,4 +366,27 @@ describe("evicted memory", function()
     fails(function() core.evict(y) end, "the whole memory of a tensor is expected")
     fails(function() core.fetch(memory, flare.ones(3)) end, "as many bytes in pinned memory")
   end)
+
+  -- What offloaded values take of the device for a while is shared by all blocks that offload: one
+  -- block is worth less for its bytes than keeping its values, all together are worth more.
+  it("offloads many blocks where one would not be worth its bytes", function()
+    local Choose, Model = require "flare.plan.choose", require "flare.plan.model"
+    local figures = {base = 0, rest_gradients = 0, rest_states = 0, rest_largest = 0, loss = 0,
+      loss_peak = 0, rest_time = 0, rest_update = 0, blocks = {}}
+    local start = {rounds = 1, ahead = 1, rest = {states = "host"}, blocks = {}}
+    for k = 1, 16 do
+      figures.blocks[k] = {parameters = 10, gradients = 10, states = 20, input = 5, keep = 100,
+        recompute = 5, away = 95, forward_peak = 100, backward_peak = 150, recompute_peak = 150,
+        forward_time = 1, backward_time = 2, again_time = 1, update_time = 0, alike = "all"}
+      start.blocks[k] = {parameters = "host", gradients = "host", states = "host",
+        saved = "recompute", input = "host"}
+    end
+    local target = Model.memory(figures, start) + 220
+    local config, seconds, memory, host = Choose.search(figures, start,
+      {target = target, host = 3000, link = 100})
+    assert.is_true(memory <= target and host <= 3000)
+    local count = 0
+    for _, how in ipairs(config.blocks) do count = count + (how.saved == "offload" and 1 or 0) end
+    assert.is_true(count >= 12 and seconds < 54, count .. " blocks, " .. seconds .. " s")
+  end)
 end)

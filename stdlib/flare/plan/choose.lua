@@ -63,6 +63,18 @@ local function value_of(figures, config, o, change, group, count, now)
   return saves > 0 and saves / math.max(memory - now.memory, 1) or nil
 end
 
+-- For how many blocks of a group a change is worth most, and what. What blocks that offload need on
+-- the device for a while, all of them share: many may be worth more for its bytes than one.
+local function most_of(figures, config, o, change, group, now)
+  local best, score, count = nil, nil, change[3] == "offload" and #group or 1
+  while count >= 1 do
+    local this = value_of(figures, config, o, change, group, count, now)
+    if this and (not score or this > score) then best, score = count, this end
+    count = count // 2
+  end
+  return best, score
+end
+
 local function best_change(figures, config, o)
   local now = {cost = cost(figures, config, o.link)}
   now.memory, now.host = Model.memory(figures, config)
@@ -71,17 +83,17 @@ local function best_change(figures, config, o)
     local allowed = not (change[3] == "offload" and o.no_offload)
       and not (change[1] == "gradients" and not Model.sums(config))
     for _, group in ipairs(allowed and candidates(figures, config, change) or {}) do
-      local this = value_of(figures, config, o, change, group, 1, now)
-      if this and (not score or this > score) then best, score = {change, group}, this end
+      local count, this = most_of(figures, config, o, change, group, now)
+      if this and (not score or this > score) then best, score = {change, group, count}, this end
     end
   end
   if not best then return false end
-  local change, group = best[1], best[2]
+  local change, group, least = best[1], best[2], best[3]
   local count = #group -- as many at once as are worth as much
-  while count > 1 do
+  while count > least do
     local this = value_of(figures, config, o, change, group, count, now)
     if this and this > 0.8 * score then break end
-    count = count // 2
+    count = math.max(count // 2, least)
   end
   make(config, group, count, change[1], change[3])
   return true
