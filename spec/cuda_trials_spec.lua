@@ -122,6 +122,16 @@ for _ = 1, 800 do conv() end
     assert.equal("plan<2>", list[#list])
   end)
 
+  it("time several calls before the device has ended the first", function()
+    local list = run(times .. " FAKE_LAG=40", [[
+tried(conv, "plan<1>")
+for _ = 1, 600 do conv() end
+mark "-"
+for _ = 1, 100 do conv() end
+]])
+    assert.equal(100, count({table.unpack(list, assert(index(list, "-")))}, "plan<2>"))
+  end)
+
   it("leave out what the heuristic expects less of than of two slow ones", function()
     local list = run('FAKE_TIMES="plan<0>:100,plan<1>:140,plan<2>:150,plan<3>:10"', [[
 tried(conv, "plan<1>")

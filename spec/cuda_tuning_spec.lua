@@ -77,6 +77,25 @@ asked(function() return core.ops.gelu_backward(x:matmul(w:t()), h, "erf") end) -
     assert.equal(0, status)
   end)
 
+  it("prefers an epilogue of cuBLASLt to a kernel of its own behind the product", function()
+    local epilogues = (" FAKE_TIME=100 FAKE_EPILOGUES=%s/epilogues"):format(place)
+    local said, status = fakes.run(place, settings .. epilogues, [[
+local flare = require "flare"
+local core = require "flare.core"
+local o = {device = "cuda", dtype = "bf16"}
+local x, w, h = flare.zeros({256, 256}, o), flare.zeros({512, 256}, o), flare.zeros({256, 512}, o)
+local f = core.compiled(function()
+  return core.ops.gelu_backward(x:matmul(w:t()), h, "tanh")
+end, false, true, false, false)
+for _ = 1, 4 do f() end -- from the second on, both are candidates
+io.open(os.getenv "FAKE_EPILOGUES", "w"):close()
+f()
+for line in io.lines(os.getenv "FAKE_EPILOGUES") do print(line) end -- DGELU
+]])
+    assert.equal("192\n", said)
+    assert.equal(0, status)
+  end)
+
   -- The kernels of one call of conv, and of its gradients, with cuDNN there.
   local function launched(setup, shape, groups)
     local names = place .. "/launched"

@@ -155,23 +155,36 @@ static bool budget_take(int device, float ms) {
 #define LOADS   1000000 /* ns: the host has loaded a kernel, or been away */
 #define SPOILED 4       /* runs that say nothing, of a candidate */
 
+#define FLIGHTS 8 /* runs that the device has not ended yet */
+
 typedef struct rival {
   float times[RUNS]; /* the last ones, ms */
   int runs, spoiled;
+  int flying; /* runs more, whose times are not known yet */
   bool out;
 } rival;
+
+typedef struct flight { /* a run that is timed */
+  int rival;
+  float charged; /* what it may take longer than the best one */
+  CUevent begin, end;
+} flight;
 
 struct flc_trials {
   int n, best, apart;
   bool settled;
-  int at;         /* the candidate that is being timed, or -1 */
-  bool launching; /* its caller is */
+  bool launching; /* the caller of the last flight is */
   int turn;
-  float charged; /* what the run may take longer than the best one */
-  uint64_t begun;
-  CUevent begin, end;
+  uint64_t begun; /* its launch */
+  int first, flying;
+  flight flights[FLIGHTS]; /* a ring: `flying` from `first` on */
   rival rivals[FLC_CANDIDATES];
 };
+
+/* Number i of those under way. */
+static flight *flight_at(flc_trials *t, int i) {
+  return &t->flights[(t->first + i) % FLIGHTS];
+}
 
 static uint64_t trials_clock(void) {
   struct timespec t;
@@ -199,7 +212,6 @@ flc_trials *flc_trials_new(int n, int first, int apart) {
   t->n = n < FLC_CANDIDATES ? n : FLC_CANDIDATES;
   t->best = first;
   t->apart = apart;
-  t->at = -1;
   t->settled = n < 2;
   return t;
 }
@@ -212,12 +224,15 @@ int flc_trials_best(const flc_trials *t, bool *settled) {
 static void trials_close(flc_trials *t) {
   t->settled = true;
   t->launching = false;
-  t->at = -1;
-  if (t->begin)
-    flc_cu->EventDestroy(t->begin);
-  if (t->end)
-    flc_cu->EventDestroy(t->end);
-  t->begin = t->end = NULL;
+  t->flying = 0;
+  for (int i = 0; i < FLIGHTS; i++) {
+    flight *f = &t->flights[i];
+    if (f->begin)
+      flc_cu->EventDestroy(f->begin);
+    if (f->end)
+      flc_cu->EventDestroy(f->end);
+    f->begin = f->end = NULL;
+  }
 }
 
 /* Two slow ones behind each other: those that the heuristic expects less of are
@@ -252,44 +267,56 @@ static void trials_judge(flc_trials *t, int i) {
 
 /* Of what is far slower the budget pays no more than twice the best time, or
  * other candidates would wait for too long. */
-static void trials_sample(flc_trials *t, int device, float ms) {
-  rival *r = &t->rivals[t->at];
+static void trials_sample(flc_trials *t, int device, const flight *f,
+                          float ms) {
+  rival *r = &t->rivals[f->rival];
   float best = least_of(&t->rivals[t->best]);
   r->times[r->runs++ % RUNS] = ms;
-  if (t->at != t->best)
-    budget_add(device, t->charged - fminf(best, fmaxf(0, ms - best)), INFINITY);
-  trials_judge(t, t->at);
+  if (f->rival != t->best)
+    budget_add(device, f->charged - fminf(best, fmaxf(0, ms - best)), INFINITY);
+  trials_judge(t, f->rival);
 }
 
-/* Reads the events of the run before, if it has ended. */
+/* Reads the events of the runs that have ended. */
 static void trials_collect(flc_trials *t, int device) {
-  float ms;
-  if (t->at < 0 || t->launching)
-    return;
-  CUresult e = flc_cu->EventQuery(t->end);
-  if (e == CUDA_ERROR_NOT_READY)
-    return;
-  if (e == CUDA_SUCCESS)
-    e = flc_cu->EventElapsedTime(&ms, t->begin, t->end);
-  rival *r = &t->rivals[t->at];
-  if (e == CUDA_SUCCESS && ms < INFINITY)
-    trials_sample(t, device, ms);
-  else
-    r->out = ++r->spoiled >= SPOILED;
-  t->at = -1;
+  while (t->flying > t->launching) {
+    float ms;
+    flight *f = flight_at(t, 0);
+    rival *r = &t->rivals[f->rival];
+    CUresult e = flc_cu->EventQuery(f->end);
+    if (e == CUDA_ERROR_NOT_READY)
+      return;
+    if (e == CUDA_SUCCESS)
+      e = flc_cu->EventElapsedTime(&ms, f->begin, f->end);
+    r->flying--;
+    t->first = (t->first + 1) % FLIGHTS;
+    t->flying--;
+    if (e == CUDA_SUCCESS && ms < INFINITY)
+      trials_sample(t, device, f, ms);
+    else
+      r->out = ++r->spoiled >= SPOILED;
+  }
 }
 
-/* The next one to time, or -1. `waits`: some are not ready. */
+/* Whether the candidate needs no more runs than those under way; of a new one
+ * the first time says whether there will be others. */
+static bool rival_waits(const rival *r) {
+  return r->flying > 0 && (r->runs == 0 || r->runs + r->flying >= RUNS);
+}
+
+/* The next one to time, or -1. `waits`: some are not ready, or under way. */
 static int trials_pick(flc_trials *t,
                        int (*ready)(void *context, int candidate),
                        void *context, bool *waits) {
   const rival *best = &t->rivals[t->best];
-  *waits = false;
-  if (best->runs < RUNS) /* nothing can be measured here: no trials */
+  *waits = t->flying > 0;
+  if (best->runs + best->flying < RUNS) /* else nothing can be measured here */
     return best->spoiled < SPOILED ? t->best : -1;
+  if (best->runs < RUNS)
+    return -1;
   for (int i = 0; i < t->n; i++) {
     rival *r = &t->rivals[i];
-    if (r->out || i == t->best)
+    if (r->out || i == t->best || rival_waits(r))
       continue;
     int is = ready(context, i);
     r->out = is < 0;
@@ -300,26 +327,31 @@ static int trials_pick(flc_trials *t,
   return -1;
 }
 
-/* Takes what the run may cost; false: not now. */
-static bool trials_pay(flc_trials *t, int device, int i) {
+/* Takes what the run may cost, *charged; false: not now. */
+static bool trials_pay(const flc_trials *t, int device, int i, float *charged) {
   const rival *r = &t->rivals[i];
   float best = least_of(&t->rivals[t->best]);
-  t->charged = i == t->best ? 0
-               : r->runs    ? fmaxf(SHARE * best, least_of(r) - best)
-                            : GUESS * best;
-  return t->charged == 0 || budget_take(device, t->charged);
+  *charged = i == t->best ? 0
+             : r->runs    ? fmaxf(SHARE * best, least_of(r) - best)
+                          : GUESS * best;
+  return *charged == 0 || budget_take(device, *charged);
 }
 
-static bool trials_open(flc_trials *t) {
-  return (t->begin || flc_cu->EventCreate(&t->begin, 0) == CUDA_SUCCESS) &&
-         (t->end || flc_cu->EventCreate(&t->end, 0) == CUDA_SUCCESS);
+static bool flight_open(flight *f) {
+  return (f->begin || flc_cu->EventCreate(&f->begin, 0) == CUDA_SUCCESS) &&
+         (f->end || flc_cu->EventCreate(&f->end, 0) == CUDA_SUCCESS);
 }
 
-static bool trials_begin(flc_trials *t, const fl_launch *l, int i) {
-  if (!trials_open(t) ||
-      flc_cu->EventRecord(t->begin, l->stream->handle) != CUDA_SUCCESS)
+static bool trials_begin(flc_trials *t, const fl_launch *l, int i,
+                         float charged) {
+  flight *f = flight_at(t, t->flying);
+  if (!flight_open(f) ||
+      flc_cu->EventRecord(f->begin, l->stream->handle) != CUDA_SUCCESS)
     return false;
-  t->at = i;
+  f->rival = i;
+  f->charged = charged;
+  t->rivals[i].flying++;
+  t->flying++;
   t->launching = true;
   t->turn++;
   t->begun = trials_clock();
@@ -337,35 +369,36 @@ int flc_trials_next(flc_trials *t, const fl_launch *l,
     return t->best;
   l->stream->unsettled = l->seq;
   trials_collect(t, l->device);
-  if (t->at >= 0)
+  if (t->flying == FLIGHTS)
     return t->best;
   bool waits;
+  float charged = 0;
   int i = trials_pick(t, ready, context, &waits);
   if (i < 0 && !waits)
     trials_close(t);
   if (i < 0)
     return t->best;
-  if (t->turn % AGAIN == AGAIN - 1 || !trials_pay(t, l->device, i)) {
+  if (t->turn % AGAIN == AGAIN - 1 || !trials_pay(t, l->device, i, &charged))
     i = t->best;
-    t->charged = 0;
-  }
-  *timed = trials_begin(t, l, i);
+  *timed = trials_begin(t, l, i, charged);
   return *timed ? i : t->best;
 }
 
 void flc_trials_end(flc_trials *t, const fl_launch *l, bool good) {
-  rival *r = &t->rivals[t->at];
+  flight *f = flight_at(t, t->flying - 1);
+  rival *r = &t->rivals[f->rival];
   t->launching = false;
-  if (good && flc_cu->EventRecord(t->end, l->stream->handle) != CUDA_SUCCESS)
+  if (good && flc_cu->EventRecord(f->end, l->stream->handle) != CUDA_SUCCESS)
     good = false;
   else if (good && trials_clock() - t->begun > LOADS && r->spoiled < SPOILED)
     r->spoiled++; /* what the device waited for was the host */
   else if (good)
     return;
   else
-    r->out = t->at != t->best;
-  budget_add(l->device, t->charged, INFINITY);
-  t->at = -1;
+    r->out = f->rival != t->best;
+  budget_add(l->device, f->charged, INFINITY);
+  r->flying--;
+  t->flying--;
 }
 
 /* --- measuring at once --- */
@@ -378,17 +411,18 @@ static float settle_time(flc_trials *t, const fl_launch *l, int i,
                          fl_status (*run)(void *context, int candidate),
                          void *context) {
   float ms;
+  flight *f = &t->flights[0];
   for (int k = 0; k < 1 + SETTLE; k++) {
     int mark = fl_scratch_mark(l);
     fl_status s = run(context, i);
     fl_scratch_release(l, mark);
     if (s || (k == 0 &&
-              flc_cu->EventRecord(t->begin, l->stream->handle) != CUDA_SUCCESS))
+              flc_cu->EventRecord(f->begin, l->stream->handle) != CUDA_SUCCESS))
       return INFINITY;
   }
-  bool good = flc_cu->EventRecord(t->end, l->stream->handle) == CUDA_SUCCESS &&
-              flc_wait_event(l->stream, t->end) == FL_OK &&
-              flc_cu->EventElapsedTime(&ms, t->begin, t->end) == CUDA_SUCCESS;
+  bool good = flc_cu->EventRecord(f->end, l->stream->handle) == CUDA_SUCCESS &&
+              flc_wait_event(l->stream, f->end) == FL_OK &&
+              flc_cu->EventElapsedTime(&ms, f->begin, f->end) == CUDA_SUCCESS;
   return good ? ms / SETTLE : INFINITY;
 }
 
@@ -398,7 +432,7 @@ void flc_trials_settle(flc_trials *t, const fl_launch *l,
   if (t->settled || t->launching || !flc_may_measure(l))
     return;
   t->launching = true;
-  if (trials_open(t)) {
+  if (flight_open(&t->flights[0])) {
     float least = settle_time(t, l, t->best, run, context);
     for (int i = 0; i < t->n; i++) {
       float ms = t->rivals[i].out || i == t->best

@@ -44,8 +44,9 @@ bool flc_may_measure(const fl_launch *l);
 
 #define FLC_CANDIDATES 32
 
-/* Candidates of a shape, timed by events around the caller's own calls: no call
- * runs two of them, or waits. The caller holds a lock. */
+/* Candidates of a shape, timed by events around the caller's own calls, several
+ * of which may be on their way to the device: no call runs two of them, or
+ * waits. The caller holds a lock. */
 typedef struct flc_trials flc_trials;
 
 /* Of n candidates number `first` runs until others have proved faster. They

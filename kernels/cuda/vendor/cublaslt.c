@@ -428,14 +428,16 @@ static int is_ready(void *context, int i) {
   return i < c->shape->found ? 1 : flc_soon(c->l, probe_own, c->p);
 }
 
-/* Under the lock: all candidates. */
+/* Under the lock: all candidates. Those with an epilogue for what is behind the
+ * product come first, since they read and write its result once less. */
 static void find_candidates(call *c, shape *x) {
   call joint;
-  int plain = ask(c, ALGORITHMS, x->algorithms), more = 0;
-  if (plain && describe_joint(c, &joint))
-    more = ask(&joint, ALGORITHMS, x->algorithms + plain);
-  x->found = plain + more;
-  x->trials = flc_trials_new(x->found + x->own, 0, more + x->own);
+  int more = describe_joint(c, &joint) ? ask(&joint, ALGORITHMS, x->algorithms)
+                                       : 0,
+      plain = ask(c, ALGORITHMS, x->algorithms + more);
+  x->found = more + plain;
+  x->trials =
+      flc_trials_new(x->found + x->own, 0, more ? plain + x->own : x->own);
 }
 
 /* Under the lock. The first time the heuristic's first algorithm runs. */
