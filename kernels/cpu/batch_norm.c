@@ -338,6 +338,24 @@ static fl_status channel_sums(const fl_launch *l, fl_dtype type, planes_job *j,
   return FL_OK;
 }
 
+/* What rounding left out of the saved means, where that counts. */
+static fl_status means_left(const fl_launch *l, fl_dtype type, planes_job *j,
+                            double *left) {
+  const void *saved;
+  double *m2 = batch_norm_numbers(l, j->channels, FL_F64);
+  memset(left, 0, (size_t)j->channels * sizeof *left);
+  if (!FL_OF_FLOAT(batch_norm, type)->any_far(j))
+    return FL_OK;
+  if (!m2 || !batch_norm_optional(l, &l->in[FL_IN_batch_norm_backward_mean],
+                                  FL_F64, &saved))
+    return FL_ENOMEM;
+  fl_status s = channel_moments(l, type, j, left, m2);
+  j->weigh = false;
+  for (int64_t c = 0; c < j->channels; c++)
+    left[c] -= ((const double *)saved)[c];
+  return s;
+}
+
 /* With constant statistics (not training) only dy's own term is left. */
 FL_KERNEL(batch_norm_backward) {
   fl_dtype type = fl_cpu_wide(l->in[FL_IN_batch_norm_backward_x].dtype);
@@ -355,22 +373,28 @@ FL_KERNEL(batch_norm_backward) {
     return s;
   int64_t n = j.channels;
   double *db = batch_norm_numbers(l, n, FL_F64),
-         *dw = batch_norm_numbers(l, n, FL_F64);
-  if (!db || !dw ||
+         *dw = batch_norm_numbers(l, n, FL_F64),
+         *left = batch_norm_numbers(l, n, FL_F64);
+  bool training = l->attrs->v[FL_ATTR_batch_norm_backward_training].i;
+  if (!db || !dw || !left ||
       !batch_norm_optional(l, &l->in[FL_IN_batch_norm_backward_weight], FL_F64,
                            &weight) ||
       !batch_norm_optional(l, &l->in[FL_IN_batch_norm_backward_rstd], FL_F64,
                            &rstd))
     return FL_ENOMEM;
+  if (training)
+    s = means_left(l, type, &j, left);
+  else
+    memset(left, 0, (size_t)n * sizeof *left);
   FL_OF_FLOAT(batch_norm, type)->backward_means(&j);
-  s = channel_sums(l, type, &j, db, dw);
+  if (s == FL_OK)
+    s = channel_sums(l, type, &j, db, dw);
   if (s != FL_OK)
     return s;
   for (int64_t c = 0; c < n; c++)
-    dw[c] *= ((const double *)rstd)[c];
+    dw[c] = (dw[c] - left[c] * db[c]) * ((const double *)rstd)[c];
   FL_OF_FLOAT(batch_norm, type)
-      ->backward_factors(&j, rstd, weight, db, dw,
-                         l->attrs->v[FL_ATTR_batch_norm_backward_training].i);
+      ->backward_factors(&j, rstd, weight, db, dw, left, training);
   if (j.size < PLANE)
     fl_cpu_parallel(l, j.samples, j.light,
                     FL_OF_FLOAT(batch_norm, type)->column_apply, &j);

@@ -32,7 +32,8 @@ typedef struct batch_norm_kernels {
   void (*backward_means)(const planes_job *j);
   void (*backward_factors)(const planes_job *j, const double *rstd,
                            const double *w, const double *db, const double *dw,
-                           bool training);
+                           const double *left, bool training);
+  bool (*any_far)(const planes_job *j);
 } batch_norm_kernels;
 extern const batch_norm_kernels FL_CPU(batch_norm_f32), FL_CPU(batch_norm_f64);
 

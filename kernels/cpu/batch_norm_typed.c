@@ -71,10 +71,11 @@ static void group_backward(void *context, int64_t begin, int64_t end) {
     T mean = ((const T *)j->mean)[g], rstd = ((const T *)j->rstd)[g];
     double *s1 = j->s1 + g * channels, *s2 = j->s2 + g * channels;
     double c1 = 0, c2 = 0;
+    T left = row_left(x, n, mean, rstd);
     if (j->size == 1) {
 #pragma omp simd reduction(+ : c1, c2)
       for (int64_t c = 0; c < channels; c++) {
-        T by = w ? w[first + c] : 1, h = (x[c] - mean) * rstd;
+        T by = w ? w[first + c] : 1, h = (x[c] - mean - left) * rstd;
         s1[c] = (double)dy[c];
         s2[c] = (double)(dy[c] * h);
         c1 += (double)(dy[c] * by);
@@ -84,11 +85,11 @@ static void group_backward(void *context, int64_t begin, int64_t end) {
     for (int64_t c = 0; c < channels && j->size > 1; c++) {
       int64_t at = c * j->size;
       products(j->size, dy + at, x + at, mean, &s1[c], &s2[c]);
-      s2[c] *= (double)rstd;
+      s2[c] = (s2[c] - (double)left * s1[c]) * (double)rstd;
       c1 += s1[c] * (w ? (double)w[first + c] : 1);
       c2 += s2[c] * (w ? (double)w[first + c] : 1);
     }
-    T a = (T)(c1 / (double)n), b = (T)(c2 / (double)n) * rstd;
+    T b = (T)(c2 / (double)n) * rstd, a = (T)(c1 / (double)n) - left * b;
     if (j->size == 1) {
 #pragma omp simd
       for (int64_t i = 0; i < n; i++)
@@ -260,14 +261,24 @@ static void backward_means(const planes_job *j) {
 
 static void backward_factors(const planes_job *j, const double *rstd,
                              const double *w, const double *db,
-                             const double *dw, bool training) {
+                             const double *dw, const double *left,
+                             bool training) {
   double n = (double)(j->samples * j->size);
   for (int64_t c = 0; c < j->channels; c++) {
     double by = rstd[c] * (w ? w[c] : 1);
+    double b = training ? -by * dw[c] * rstd[c] / n : 0;
     put_factor(j, j->a, c, by);
-    put_factor(j, j->b, c, training ? -by * dw[c] * rstd[c] / n : 0);
-    put_factor(j, j->c, c, training ? -by * db[c] / n : 0);
+    put_factor(j, j->b, c, b);
+    put_factor(j, j->c, c, training ? -by * db[c] / n - left[c] * b : 0);
   }
+}
+
+/* Whether any channel is so far from 0 that its mean's rounding counts. */
+static bool any_far(const planes_job *j) {
+  for (int64_t c = 0; c < j->channels; c++)
+    if (row_is_far(((const T *)j->mean)[c], ((const T *)j->rstd)[c]))
+      return true;
+  return false;
 }
 
 const batch_norm_kernels FL_TYPED(batch_norm) = {
@@ -281,4 +292,5 @@ const batch_norm_kernels FL_TYPED(batch_norm) = {
     .column_apply = column_apply,
     .forward_factors = forward_factors,
     .backward_means = backward_means,
-    .backward_factors = backward_factors};
+    .backward_factors = backward_factors,
+    .any_far = any_far};

@@ -62,7 +62,8 @@ static void norm_rows(void *context, int64_t begin, int64_t end) {
 
 /* Towards x and, added to dw and db, towards weight and bias, of rows x and
  * x + n (`two`) or of x alone: dx = rstd (g - mean(g) - h mean(g h)), g = dy w,
- * h = (x - mean) rstd; without a mean (rms) the middle term goes. */
+ * h = (x - mean) rstd - s, where s corrects the rounding of the mean; without a
+ * mean (rms) the middle term goes. */
 FL_FORCE void norm_back(const norm_job *j, int64_t r, bool two, bool centre,
                         T *dw, T *db) {
   int64_t n = j->n, next = two ? n : 0;
@@ -71,11 +72,13 @@ FL_FORCE void norm_back(const norm_job *j, int64_t r, bool two, bool centre,
   T *dx = (T *)j->y + r * n;
   T m0 = centre ? mean[r] : 0, m1 = centre && two ? mean[r + 1] : 0;
   T r0 = rstd[0], r1 = two ? rstd[1] : 0;
+  T s0 = centre ? row_left(x, n, m0, r0) * r0 : 0;
+  T s1 = centre && two ? row_left(x + n, n, m1, r1) * r1 : 0;
   T a0 = 0, b0 = 0, a1 = 0, b1 = 0;
 #pragma omp simd reduction(+ : a0, b0, a1, b1)
   for (int64_t i = 0; i < n; i++) {
-    T h0 = (x[i] - m0) * r0, g0 = dy[i] * w[i];
-    T h1 = (x[i + next] - m1) * r1, d1 = two ? dy[i + next] : 0;
+    T h0 = (x[i] - m0) * r0 - s0, g0 = dy[i] * w[i];
+    T h1 = (x[i + next] - m1) * r1 - s1, d1 = two ? dy[i + next] : 0;
     T g1 = d1 * w[i];
     if (centre) {
       a0 += g0;
@@ -90,6 +93,8 @@ FL_FORCE void norm_back(const norm_job *j, int64_t r, bool two, bool centre,
   b0 /= (T)n;
   a1 /= (T)n;
   b1 /= (T)n;
+  a0 -= s0 * b0;
+  a1 -= s1 * b1;
 #pragma omp simd
   for (int64_t i = 0; i < n; i++)
     dx[i] = r0 * (dy[i] * w[i] - a0 - (x[i] - m0) * r0 * b0);
@@ -107,13 +112,14 @@ FL_FORCE void norm_back_plain(const norm_job *j, int64_t r) {
   T *dx = (T *)j->y + r * n;
   T mean = j->centre ? ((const T *)j->mean)[r] : 0, c1 = 0, c2 = 0;
   T rstd = ((const T *)j->rstd)[r];
+  T s = j->centre ? row_left(x, n, mean, rstd) * rstd : 0;
 #pragma omp simd reduction(+ : c1, c2)
   for (int64_t i = 0; i < n; i++) {
     c1 += dy[i];
-    c2 += dy[i] * ((x[i] - mean) * rstd);
+    c2 += dy[i] * ((x[i] - mean) * rstd - s);
   }
-  c1 = j->centre ? c1 / (T)n : 0;
   c2 /= (T)n;
+  c1 = j->centre ? c1 / (T)n - s * c2 : 0;
 #pragma omp simd
   for (int64_t i = 0; i < n; i++)
     dx[i] = rstd * (dy[i] - c1 - (x[i] - mean) * rstd * c2);

@@ -19,6 +19,25 @@ FL_FORCE T row_exp1(T x) {
 #endif
 }
 
+#define ROW_FAR 64 /* means of so many deviations have a rounding that counts  \
+                    */
+
+/* Whether the rounding of a mean to T is large beside the deviation 1 / rstd.
+ */
+FL_FORCE bool row_is_far(T mean, T rstd) {
+  return fabs((double)mean * (double)rstd) > ROW_FAR;
+}
+
+/* What rounding left out of the mean of a row, where that counts. */
+FL_FORCE T row_left(const T *x, int64_t n, T mean, T rstd) {
+  double s = 0;
+  if (!row_is_far(mean, rstd))
+    return 0;
+  for (int64_t i = 0; i < n; i++)
+    s += (double)(x[i] - mean);
+  return (T)(s / (double)n);
+}
+
 /* Mean, sum of squared deviations and count of two sets together (Chan, Golub
  * and LeVeque 1979). */
 FL_FORCE void merge_moments(double *mean, double *m2, double *count,

@@ -50,6 +50,7 @@ static fl_status set_room(const fl_launch *l, fl_dtype d, int64_t n, int64_t m,
   p->m = a + 3 * each;
   p->factors = m;
   p->wide = flc_wide(d);
+  p->type = d;
   return FL_OK;
 }
 
@@ -325,7 +326,7 @@ FLC_KERNEL(batch_norm_backward) {
     return FL_ENOMEM;
   s = flc_products(l, &v, p.dy, mean, 1, 5, p.s1, p.s2);
   if (s == FL_OK)
-    s = small(l, "batch_backward", p.channels, &p);
+    s = small(l, "batch_backward", p.channels * 32, &p);
   return s == FL_OK ? batch_norm_apply(l, d, &p) : s;
 }
 

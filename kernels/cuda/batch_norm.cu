@@ -10,8 +10,15 @@ inline void keep(const plane_numbers &v, int64_t i, double w) {
   if (v.data)
     fl_save(v.data, v.dtype, i * v.stride, w);
 }
+/* For (x - m) a + b, or dy a + (x - m) b + c: the last term has what rounding
+ * leaves out of m. */
 inline void factors(const planes_args &p, int64_t i, double a, double b,
                     double c, double m) {
+  double rounding = p.wide == FL_F32 ? (double)(float)m - m : 0;
+  if (p.dy)
+    c += rounding * b;
+  else
+    b += rounding * a;
   fl_save(p.a, p.wide, i, a);
   fl_save(p.b, p.wide, i, b);
   fl_save(p.c, p.wide, i, c);
@@ -84,22 +91,43 @@ __global__ void batch_forward(const __grid_constant__ planes_args p) {
     forward_channel(p, i, p.training ? p.s1[i] : 0, p.training ? p.s2[i] : 0);
 }
 
-/* From the sums of dy and dy (x - mean). With constant statistics (not training)
- * only dy's own term is left. */
+/* What rounding left out of the mean of n elements, where that counts: rows of
+ * `each` elements, `step` apart. For a warp. */
+inline double mean_left(const planes_args &p, double mean, double rstd,
+                        int64_t first, int64_t n, int64_t each, int64_t step) {
+  double s = 0;
+  if (!(fabs(mean) * rstd > PLANES_FAR))
+    return 0;
+#pragma unroll 4
+  for (int64_t e = threadIdx.x & 31; e < n; e += 32)
+    s += fl_load<double>(p.x, p.type, first + e / each * step + e % each) -
+         mean;
+  return fl_warp_reduce(s, fl_sum_of()) / (double)n;
+}
+
+/* From the sums of dy and dy (x - mean). With constant statistics (not
+ * training) only dy's own term is left. For a warp. */
 inline void backward_channel(const planes_args &p, int64_t i, double db,
                              double products) {
-  double rstd = number(p.rstd, i, 1), n = p.count, dw = products * rstd;
+  double rstd = number(p.rstd, i, 1), mean = number(p.mean, i, 0);
+  double left = 0, n = p.count;
+  if (p.training)
+    left = mean_left(p, mean, rstd, i * p.size, p.samples * p.size, p.size,
+                     p.channels * p.size);
+  if ((threadIdx.x & 31) != 0)
+    return;
+  double dw = (products - left * db) * rstd;
   double by = rstd * number(p.weight, i, 1);
   double b = p.training ? -by * dw * rstd / n : 0;
   double c = p.training ? -by * db / n : 0;
   keep(p.dw, i, dw);
   keep(p.db, i, db);
-  factors(p, i, by, b, c, number(p.mean, i, 0));
+  factors(p, i, by, b, c, mean + left);
 }
 
 template <int WD>
 __global__ void batch_backward(const __grid_constant__ planes_args p) {
-  int64_t i = fl_thread();
+  int64_t i = fl_thread() / 32;
   if (i < p.channels)
     backward_channel(p, i, p.s1[i], p.s2[i]);
 }
@@ -306,8 +334,7 @@ __global__ void last_backward(const __grid_constant__ planes_args p) {
   }
   s1 = fl_warp_reduce(s1, fl_sum_of());
   s2 = fl_warp_reduce(s2, fl_sum_of());
-  if ((threadIdx.x & 31) == 0)
-    backward_channel(p, i, s1, s2);
+  backward_channel(p, i, s1, s2);
 }
 
 /* As apply, with the factors of a thread's channels in registers. */
@@ -380,9 +407,12 @@ __global__ void group_backward(const __grid_constant__ planes_args p) {
     return;
   double c1 = 0, c2 = 0, n = (double)(p.group * p.size);
   double rstd = number(p.rstd, g, 1), mean = number(p.mean, g, 0);
+  int64_t each = p.group * p.size;
+  double left = mean_left(p, mean, rstd, g * each, each, each, 0);
   for (int64_t k = lane; k < p.group; k += 32) {
     int64_t i = g * p.group + k;
     double w = number(p.weight, i % p.channels, 1);
+    p.s2[i] -= left * p.s1[i];
     c1 += p.s1[i] * w;
     c2 += p.s2[i] * w;
   }
@@ -391,7 +421,7 @@ __global__ void group_backward(const __grid_constant__ planes_args p) {
   for (int64_t k = lane; k < p.group; k += 32) {
     int64_t i = g * p.group + k;
     factors(p, i, rstd * number(p.weight, i % p.channels, 1), -rstd * rstd * c2,
-            -rstd * c1, mean);
+            -rstd * c1, mean + left);
   }
 }
 

@@ -4,6 +4,8 @@
 #ifndef FL_CUDA_BATCH_NORM_H
 #define FL_CUDA_BATCH_NORM_H
 
+#define PLANES_FAR 64 /* as NORM_FAR of norm.h */
+
 typedef struct plane_numbers { /* one for each channel, of any dtype */
   void *data;                  /* NULL: left out */
   int64_t stride;
@@ -28,6 +30,7 @@ typedef struct planes_args {
   int lanes;
   flc_fault fault;
   int training, wide; /* the dtype that a, b, c and m have */
+  int type;           /* and that of x */
 } planes_args;
 
 #ifndef __CUDACC_RTC__

@@ -216,7 +216,7 @@ static fl_status long_backward(const fl_launch *l, fl_dtype d, fl_dtype r,
   flc_spec sums = FLC_SPEC("norm", "long_sums", d, r);
   flc_spec dx = FLC_SPEC("norm", "long_backward", d, r);
   flc_spec weights = FLC_SPEC("norm", "long_weights", d, r);
-  a->sums = fl_scratch_get(l, (size_t)a->lines * 2 * sizeof(double));
+  a->sums = fl_scratch_get(l, (size_t)a->lines * 3 * sizeof(double));
   if (!a->sums)
     return FL_ENOMEM;
   flc_grid each = {.x = (unsigned)a->lines, .block = LONG_THREADS};

@@ -299,12 +299,44 @@ void save_tail(const norm_args &a, const fl_group<BLOCK> &g,
     save_part<D, VEC, E, BLOCK>(a, g, 2 + k, sums[k]);
 }
 
+/* What forward saved of a line, if there is that line. */
+template <int CENTRE, class V>
+void read_saved(const norm_args &a, int64_t line, V &mean, V &rstd) {
+  if (line >= a.lines)
+    return;
+  mean = CENTRE ? ((const V *)a.mean)[line] : 0;
+  rstd = ((const V *)a.rstd)[line];
+}
+
+/* What rounding left out of a line's mean, times rstd; 0 where that is little
+ * beside the spread. The lines of a warp are looked at together. */
+template <int VEC, int E, class Ahead, int BLOCK, class V>
+V line_shift(const Ahead &in, const fl_group<BLOCK> &g, int stage, int n,
+             V part, V mean, V rstd) {
+  bool far = fabs(mean) * rstd > V(NORM_FAR);
+  if (!(BLOCK ? far : __any_sync(0xffffffff, far)))
+    return 0;
+  V t = 0;
+#pragma unroll
+  for (int c = 0; c < E / VEC; c++) {
+    V vx[VEC], vd[VEC];
+    if ((c * g.lanes + g.lane) * VEC >= n)
+      continue;
+    in.get(stage, c, vx, vd);
+#pragma unroll
+    for (int k = 0; k < VEC; k++)
+      t += vx[k] - mean;
+  }
+  t = g.sum(t) * part;
+  return far ? t * rstd : V(0);
+}
+
 #define NORM_ONE(k, value) +1
 
-/* dx = rstd (g - mean(g) - h mean(g h)), g = dy w, h = (x - mean) rstd; without
- * a mean (rms) the middle term goes. A group takes every step-th line. What an
- * element costs counts as much as memory: multiply-adds, and as few as there
- * can be. TAIL: with what is behind it. */
+/* dx = rstd (g - mean(g) - h mean(g h)), g = dy w, h = (x - mean) rstd - shift;
+ * without a mean (rms) h is x rstd, and the middle term goes. A group takes
+ * every step-th line. What an element costs counts as much as memory:
+ * multiply-adds, and as few as there can be. TAIL: with what is behind it. */
 template <int D, int R, int VEC, int E, int BLOCK, int CENTRE, int TAIL>
 __global__ void __launch_bounds__(BLOCK ? 512 : 128)
     backward(const __grid_constant__ norm_args a) {
@@ -321,21 +353,18 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
   for (int k = 0; k < E; k++)
     dw[k] = db[k] = 0;
   V next_mean = 0, next_rstd = 0; /* asked for a line ahead */
-  if (g.line < a.lines) {
-    next_mean = CENTRE ? ((const V *)a.mean)[g.line] : 0;
-    next_rstd = ((const V *)a.rstd)[g.line];
-  }
+  read_saved<CENTRE>(a, g.line, next_mean, next_rstd);
   in.start();
   in.send(a, 0, g.line, g.lane, g.lanes);
   in.send(a, 1, g.line + g.step, g.lane, g.lanes);
   for (int64_t line = g.line; g.left(line, a.lines); line += g.step) {
     int n = line < a.lines ? (int)a.n : 0;
-    V mean = next_mean, rstd = next_rstd, shift = mean * rstd, s1 = 0, s2 = 0;
-    if (line + g.step < a.lines) {
-      next_mean = CENTRE ? ((const V *)a.mean)[line + g.step] : 0;
-      next_rstd = ((const V *)a.rstd)[line + g.step];
-    }
+    V mean = next_mean, rstd = next_rstd, shift = 0, s1 = 0, s2 = 0;
+    read_saved<CENTRE>(a, line + g.step, next_mean, next_rstd);
     in.wait(a, line, g.lane, g.lanes);
+    if (CENTRE)
+      shift = line_shift<VEC, E, Ahead, BLOCK>(in, g, stage, n, (V)a.part, mean,
+                                               rstd);
 #pragma unroll
     for (int c = 0; c < E / VEC; c++) {
       int i = (c * g.lanes + g.lane) * VEC;
@@ -347,7 +376,7 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
 #pragma unroll
       for (int k = 0; k < VEC; k++) {
         int e = c * VEC + k;
-        V d = vd[k], h = CENTRE ? vx[k] * rstd - shift : vx[k] * rstd;
+        V d = vd[k], h = CENTRE ? (vx[k] - mean) * rstd - shift : vx[k] * rstd;
         V u = d * w[k];
         if (CENTRE)
           s1 += u;
@@ -358,8 +387,9 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
       }
     }
     g.sum(s1, s2);
-    s2 *= (V)a.part * rstd * rstd;
-    s1 = CENTRE ? mean * s2 - s1 * (V)a.part * rstd : 0;
+    s2 *= (V)a.part * rstd;
+    s1 = CENTRE ? shift * s2 - s1 * (V)a.part * rstd : 0;
+    s2 *= rstd;
 #pragma unroll
     for (int c = 0; c < E / VEC; c++) {
       int i = (c * g.lanes + g.lane) * VEC;
@@ -370,7 +400,8 @@ __global__ void __launch_bounds__(BLOCK ? 512 : 128)
       weights_or_one<D, VEC>(a, i, w);
 #pragma unroll
       for (int k = 0; k < VEC; k++)
-        v[k] = vd[k] * (w[k] * rstd) + (s1 - vx[k] * s2);
+        v[k] = vd[k] * (w[k] * rstd) +
+               (s1 - (CENTRE ? vx[k] - mean : vx[k]) * s2);
       if (!TAIL || a.y)
         fl_write<S, VEC>((S *)a.y + line * a.n + i, fl_packed<D, VEC>::of(v));
       if constexpr (TAIL)
@@ -441,6 +472,7 @@ __global__ void __launch_bounds__(512)
     centre = 0;
   }
   V mean = (V)centre, rstd = (V)(1 / sqrt(var + a.eps));
+  V left = (V)(centre - (double)mean);
   if (chunk == 0 && threadIdx.x == 0) {
     if (a.mean)
       ((V *)a.mean)[line] = mean;
@@ -449,7 +481,7 @@ __global__ void __launch_bounds__(512)
   int64_t end = (chunk + 1) * CHUNK < a.n ? (chunk + 1) * CHUNK : a.n;
 #pragma unroll 4
   for (int64_t i = chunk * CHUNK + threadIdx.x; i < end; i += blockDim.x) {
-    V h = (fl_get<V>(((const S *)a.x)[line * a.n + i]) - mean) * rstd;
+    V h = (fl_get<V>(((const S *)a.x)[line * a.n + i]) - mean - left) * rstd;
     if (a.weight)
       h *= weight_of<V>(a.weight, a.wide, D, i);
     if (a.bias)
@@ -458,7 +490,8 @@ __global__ void __launch_bounds__(512)
   }
 }
 
-/* Into a.sums: the means of g and of g h. */
+/* Into a.sums: the means of g and of g h, and what rounding left out of the
+ * mean. */
 template <int D, int R>
 __global__ void __launch_bounds__(512)
     long_sums(const __grid_constant__ norm_args a) {
@@ -466,20 +499,25 @@ __global__ void __launch_bounds__(512)
   typedef FL_W(D) V;
   int64_t line = blockIdx.x, at = line * a.n;
   V mean = a.mean ? ((const V *)a.mean)[line] : V(0);
-  double s1 = 0, s2 = 0;
+  double s1 = 0, s2 = 0, left = 0;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
     V u = fl_get<V>(((const FL_S(R) *)a.dy)[at + i]);
+    V d = fl_get<V>(((const S *)a.x)[at + i]) - mean;
     if (a.weight)
       u *= weight_of<V>(a.weight, a.wide, D, i);
     s1 += (double)u;
-    s2 += (double)(u * (fl_get<V>(((const S *)a.x)[at + i]) - mean));
+    s2 += (double)(u * d);
+    left += (double)d;
   }
-  fl_group<true>(0).sum(s1, s2);
+  fl_group<true> g(0);
+  g.sum(s1, s2);
+  left = a.mean ? g.sum(left) / (double)a.n : 0;
   if (threadIdx.x == 0) {
     a.sums[line] = a.mean ? s1 / (double)a.n : 0;
-    a.sums[a.lines + line] =
-        s2 * (double)((const V *)a.rstd)[line] / (double)a.n;
+    a.sums[a.lines + line] = (s2 - left * s1) *
+                             (double)((const V *)a.rstd)[line] / (double)a.n;
+    a.sums[2 * a.lines + line] = left;
   }
 }
 
@@ -492,11 +530,12 @@ __global__ void __launch_bounds__(512)
   V mean = a.mean ? ((const V *)a.mean)[line] : V(0);
   V rstd = ((const V *)a.rstd)[line];
   V s1 = (V)a.sums[line], s2 = (V)a.sums[a.lines + line] * rstd;
+  V left = (V)a.sums[2 * a.lines + line];
   int64_t end = (chunk + 1) * CHUNK < a.n ? (chunk + 1) * CHUNK : a.n;
 #pragma unroll 4
   for (int64_t i = chunk * CHUNK + threadIdx.x; i < end; i += blockDim.x) {
     V u = fl_get<V>(((const FL_S(R) *)a.dy)[line * a.n + i]);
-    V d = fl_get<V>(((const S *)a.x)[line * a.n + i]) - mean;
+    V d = fl_get<V>(((const S *)a.x)[line * a.n + i]) - mean - left;
     if (a.weight)
       u *= weight_of<V>(a.weight, a.wide, D, i);
     ((S *)a.y)[line * a.n + i] = fl_put<S>(rstd * (u - s1 - d * s2));
@@ -519,7 +558,8 @@ __global__ void __launch_bounds__(256)
     V d = fl_get<V>(((const FL_S(R) *)a.dy)[line * a.n + i]);
     V x = fl_get<V>(((const S *)a.x)[line * a.n + i]);
     V mean = a.mean ? ((const V *)a.mean)[line] : V(0);
-    dw += d * ((x - mean) * ((const V *)a.rstd)[line]);
+    V left = (V)a.sums[2 * a.lines + line];
+    dw += d * ((x - mean - left) * ((const V *)a.rstd)[line]);
     db += d;
   }
   V *part = (V *)a.parts + (int64_t)blockIdx.y * 2 * a.n;

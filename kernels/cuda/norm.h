@@ -2,6 +2,8 @@
 #ifndef FL_CUDA_NORM_H
 #define FL_CUDA_NORM_H
 
+#define NORM_FAR 64 /* the rounding of a mean of so many deviations counts */
+
 #define NORM_MORE 4 /* operands, and sums, of what is behind a gradient */
 
 typedef struct norm_args {
@@ -17,7 +19,7 @@ typedef struct norm_args {
     void *to; /* NULL: left out */
     int dtype, round;
   } sum[2 + NORM_MORE]; /* dw and db first */
-  double *sums;         /* of long lines: mean and variance, or of gradients */
+  double *sums;         /* of long lines: 2 for each, of gradients 3 */
   int64_t n, lines;
   double eps, part;   /* 1 / n */
   int64_t piece;      /* lines of a part (long) */

@@ -148,7 +148,8 @@ void fli_compose_cov(fli_composing *g) {
   fli_set_list(&g->e, &a, FL_ATTR_mean_dims, 1, (int64_t[]){last});
   a.v[FL_ATTR_mean_keepdim].i = true;
   fl_value x = math_wide(g, g->in[0]);
-  x = SUB(x, RUN_A(mean, &a, x));
+  for (int k = 0; k < 2; k++) /* then what rounding left out of the mean */
+    x = SUB(x, RUN_A(mean, &a, x));
   fl_value turned = last ? TRANSPOSE(x, 0, 1) : x;
   math_narrowed(g, DIV(MATMUL(x, turned), NUM(n > 0 ? n : 0)));
 }

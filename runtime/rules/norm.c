@@ -204,10 +204,11 @@ static fl_value mean_over(fli_grad *g, fl_value x, int n, const int64_t *dims) {
   return RUN_A(mean, &a, x);
 }
 
-/* Normalised over `dims`: xhat, and in *r what it was multiplied by. */
+/* Normalised over `dims`: xhat, and in *r what it was multiplied by. The second
+ * mean is what rounding left out of the first. */
 static fl_value normalised(fli_grad *g, fl_value x, int n, const int64_t *dims,
                            double eps, bool centre, fl_value *r) {
-  if (centre)
+  for (int k = 0; k < 2 && centre; k++)
     x = SUB(x, mean_over(g, x, n, dims));
   *r = RUN(rsqrt, ADD(mean_over(g, RUN(square, x), n, dims), NUM(eps)));
   return MUL(x, *r);

@@ -240,9 +240,11 @@ void fli_grad_var(fli_grad *g) {
   unsigned mask = mask_of(g->attrs, FL_ATTR_var_dims, g->in_meta[0].ndim);
   double n = count_of(&g->in_meta[0], mask),
          left = n - g->attrs->v[FL_ATTR_var_correction].f;
-  fl_value mean = DIV(sum_kept(g, x, mask), NUM(n));
+  /* the second mean is what rounding left out of the first */
+  for (int k = 0; k < 2; k++)
+    x = SUB(x, DIV(sum_kept(g, x, mask), NUM(n)));
   fl_value scale = MUL(reduce_kept(g, g->dy[0], mask), NUM(2 / left));
-  g->dx[0] = MUL(SUB(x, mean), scale);
+  g->dx[0] = MUL(x, scale);
 }
 
 void fli_grad_logsumexp(fli_grad *g) {
@@ -251,7 +253,10 @@ void fli_grad_logsumexp(fli_grad *g) {
   fl_value y = g->y[0], none = RUN(eq, y, NUM(-INFINITY));
   y = RUN(where, none, NUM(0), y);
   fl_value p = EXP(SUB(g->in[0], reduce_kept(g, y, mask)));
-  g->dx[0] = MUL(reduce_kept(g, g->dy[0], mask), p);
+  /* 1, but for the rounding of y */
+  fl_value total =
+      RUN(where, reduce_kept(g, none, mask), NUM(1), sum_kept(g, p, mask));
+  g->dx[0] = MUL(DIV(reduce_kept(g, g->dy[0], mask), total), p);
 }
 
 /* The slope of a finite p-norm y: sign(x) |x|^(p-1) / y^(p-1), 0 where y is 0.

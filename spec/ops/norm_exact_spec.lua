@@ -76,3 +76,58 @@ describe("norms of a row whose first element is an outlier", function()
     end
   end)
 end)
+
+-- What gradients are made of is the difference from the mean, not from its rounding.
+describe("gradients far from 0", function()
+  local w = flare.linspace(0.5, 1.5, 64)
+  local functions = {
+    layer_norm = function(x) return x:layer_norm() end,
+    ["layer_norm with weight"] = function(x) return x:layer_norm(w:to(x.dtype):to(x.device)) end,
+    group_norm = function(x) return x:group_norm{groups = 4} end,
+    ["group_norm with weight"] = function(x)
+      local scale = flare.linspace(0.5, 1.5, x:size(2)):to(x.dtype):to(x.device)
+      return x:group_norm(scale, nil, {groups = 2})
+    end,
+    batch_norm = function(x) return (x:batch_norm()) end,
+    ["batch_norm by columns"] = function(x) return (x:flatten(1, -2):batch_norm()) end,
+    var = function(x) return x:var(-1) end,
+    std = function(x) return x:std() end,
+    cov = function(x) return x:flatten(1, -2):t():cov() end,
+    logsumexp = function(x) return x:logsumexp(-1) end,
+  }
+  local generator = flare.generator(11)
+  local function difference(a, b)
+    return (greatest(a:to("cpu"):to "f64" - b) / greatest(b))
+  end
+
+  -- {what f gives, its gradient towards x, that by rows which have gradients themselves}
+  local function results(f, x, dy)
+    local y = f(x)
+    local function towards(create)
+      local loss = (y * dy:to(y.dtype):to(y.device)):sum()
+      return flare.grad(loss, {x}, {retain_graph = true, create_graph = create})[1]:detach()
+    end
+    return {y:detach(), towards(false), towards(true)}
+  end
+
+  for _, device in ipairs(devices) do
+    for name, f in pairs(functions) do
+      it(("of %s are those of f64 on %s"):format(name, device), function()
+        for _, shape in ipairs {{2, 8, 64}, {4, 4, 5, 64}, {2, 1024, 64}, {30, 4, 64}} do
+          for _, offset in ipairs {-1e6, 3e4, 100} do
+            local x = (flare.randn(shape, {dtype = "f64", generator = generator}) + offset):to "f32"
+            local exact = f(x:to "f64")
+            local dy = flare.randn(exact.shape, {generator = generator})
+            local want = results(f, x:to("f64"):requires_grad_(true), dy)
+            local got = results(f, x:to(device):detach():requires_grad_(true), dy)
+            for k = 1, 3 do
+              local off = difference(got[k], want[k])
+              assert(off < 6e-6, ("%s, offset %g, result %d: %g"):format(table.concat(shape, " x "),
+                offset, k, off))
+            end
+          end
+        end
+      end)
+    end
+  end
+end)
