@@ -1,6 +1,7 @@
 /* The module flare.core: puts the table together, and what fits nowhere else:
  * devices, memory, interruption, the clock. The library makes the public
  * `flare` out of it. */
+#include "provenance.h"
 #include "stop.h"
 
 #include <limits.h>
@@ -339,6 +340,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_keep_core(L);
   fll_gc_core(L);
   fll_error_core(L);
+  fll_provenance_core(L);
   fll_missing_core(L);
   fll_profile_core(L);
   fll_register(L, functions);

@@ -1,7 +1,7 @@
 /* Errors as a script sees them: the user's line in front, the path of the
  * module that was running behind, and a hint where a newcomer's slip is known.
  * The one place that raises. */
-#include "fll.h"
+#include "provenance.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -236,6 +236,7 @@ static int raise_text(lua_State *L, const char *text) {
   lua_pushstring(L, text);
   lua_concat(L, 2);
   add_module(L, text);
+  fll_note_operands(L, st);
   return lua_error(L);
 }
 

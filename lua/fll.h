@@ -58,6 +58,7 @@ enum {
   FLL_METHODS,   /* of tensors */
   FLL_FUNCTIONS, /* weak: key of the tape -> table that holds the function */
   FLL_ERROR,     /* an error value on its way through the runtime */
+  FLL_OPERANDS,  /* the last message, and where its operands were made */
   FLL_PASS,      /* gradients that Lua functions gave in a recorded pass */
   FLL_SCOPES,    /* handles made in each open scope */
   FLL_KEEPERS,   /* weak: objects whose tensors outlive scopes -> their age */

@@ -129,7 +129,9 @@ static void push_over(lua_State *L, fl_lua *st, fll_block *b, fl_dtype d,
   if (!l)
     luaL_error(L, "out of memory");
   fl_tensor *t = NULL;
+  fl_copy_site(st->rt, fll_site_from(L, st, 0));
   fl_status s = fl_tensor_wrap(st->rt, b->p, d, ndim, shape, give_back, l, &t);
+  fl_copy_site(st->rt, 0);
   if (s != FL_OK) {
     free(l);
     fll_raise(L, st, s);

@@ -168,6 +168,8 @@ fl_lua *fll_open(lua_State *L, const fl_lua_options *o) {
   lua_pushboolean(L, 0);
   lua_rawseti(L, -2, 1);
   fll_setkey(L, FLL_ERROR);
+  lua_createtable(L, 2, 0);
+  fll_setkey(L, FLL_OPERANDS);
   lua_newtable(L);
   lua_createtable(L, 0, 1);
   lua_pushliteral(L, "v");

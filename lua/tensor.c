@@ -1,5 +1,6 @@
 /* The tensor userdata: making and closing handles, its metatable, its fields.
  * Operators as methods are in ops.c, x[...] in index.c. */
+#include "provenance.h"
 #include "scope.h"
 
 #include <stdio.h>
@@ -336,8 +337,7 @@ static int push_field(lua_State *L, fl_lua *st, fll_tensor *h, int id) {
                           : NULL);
     break;
   case F_MADE: {
-    fl_site site = fl_tensor_node_site(t);
-    site = site ? site : fl_tensor_made(t);
+    fl_site site = fll_made(t);
     lua_pushstring(L, site ? fl_site_text(st->rt, site) : NULL);
     break;
   }

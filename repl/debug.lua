@@ -148,7 +148,9 @@ function Look:run(remote)
 end
 
 local function hinted(problem)
+  local operands = core.provenance(problem)
   return core.hint(type(problem) == "string" and problem or text.value(problem))
+    .. (operands and "\n  " .. operands:gsub("\n", "\n  ") or "")
 end
 
 --- Shows why and where the script stopped.

@@ -64,6 +64,12 @@ local function complain(text)
   io.stderr:write("flare: ", text, "\n")
 end
 
+-- Lines about the operands of the call that failed.
+local function operands(text)
+  local lines = require("flare.core").provenance(text)
+  return lines and "\noperands:\n\t" .. lines:gsub("\n", "\n\t") or ""
+end
+
 -- The handler of errors: text and the Lua lines that led there. It is called through calm.
 local calm
 local keeps = false -- the prompt opens afterwards, where :debug shows the stack
@@ -80,7 +86,7 @@ local function traced(problem)
     text = ("(error object is a %s value)"):format(type(problem))
   end
   -- without the lines of this file, which are below all others
-  local lines = debug.traceback(hinted(text), 3)
+  local lines = debug.traceback(hinted(text) .. operands(text), 3)
     :gsub("\n\t%[C%]: in [^\n]*\n\t<flare>/debugger/guard%.lua:[^\n]*", "")
     :gsub("^(.*)\n\t%[C%]: in function 'xpcall'\n\t<flare>/repl/main%.lua:.*$", "%1\n\t[C]: in ?")
   return lines .. require("flare.repl.slips").joined(lines)

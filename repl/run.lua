@@ -66,13 +66,14 @@ local open -- what the prompt was opened with
 local function trace(problem)
   if running then names.leave_failed(kept, running, problem) end
   if running and open.keep then pcall(require("flare.repl.debug").keep, problem, 4) end
-  local text = core.hint(written(problem))
-  local lines = {}
+  local text, lines = core.hint(written(problem)), {}
+  local operands = core.provenance(problem)
   for entry in debug.traceback("", 2):gmatch "\n\t([^\n]+)" do
     if entry:find("'xpcall'", 1, true) then break end
     local own = entry:find "^%[C%]" or entry:find "^%(%.%.%.tail" or entry:find "^<flare>/"
     if not own then lines[#lines + 1] = "  " .. entry end
   end
+  if operands then text = text .. "\n  " .. operands:gsub("\n", "\n  ") end
   if #lines > 1 then text = text .. "\n" .. table.concat(lines, "\n") end
   value_help.failed(text, 2)
   return text

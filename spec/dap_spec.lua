@@ -186,6 +186,14 @@ describe("flare dap", function()
       assert.match("attempt to index a nil value", text)
       assert.is_nil(text:find("debugger/", 1, true))
     end)
+    session("local x = require 'flare'.ones(3)\nx:view(2)", function(c, path)
+      c:launch {program = path, filters = {"uncaught"}}
+      c:stopped()
+      local info = c:ask("exceptionInfo", {threadId = 1})
+      assert.match("view: shape %(3%) has 3 elements.*\nf32 %(3%) cpu, made at .*:1$",
+                   info.description)
+      c:ask("continue", {threadId = 1})
+    end)
     session(script, function(c, path)
       c:launch {program = path, filters = {"all", "nan"}}
       local stop, stack = c:stopped()

@@ -113,6 +113,7 @@ describe("flare -d", function()
     local out = debugged("-d", layers, {":where", "rate = 3", ":up", "i, ...", "w.shape",
                                         ":continue flare.ones(2, 2)", ":continue flare.ones(2, 2)"})
     has(out, "FILE:4: matmul: (2, 3) x (4, 2): inner sizes 3 and 4 differ\n"
+             .. "  f32 (2, 3) cpu, made at FILE:8\n  f32 (4, 2) cpu, made at FILE:8\n"
              .. "FILE:4 in function 'loss'\n")
     has(out, "->    4    local y = x:matmul(w)\n")
     has(out, "* 1  FILE:4 in function 'loss'\n  2  FILE:11 in function 'train'\n"

@@ -175,7 +175,8 @@ function requests.exceptionInfo()
   if view.stop.reason ~= "exception" then return nil, "the script did not stop at an error" end
   local lines = {}
   for i, frame in ipairs(view.stack) do lines[i] = frame:place() end
-  local text = core.hint(tostring(problem))
+  local text, operands = core.hint(tostring(problem)), core.provenance(problem)
+  if operands then text = text .. "\n" .. operands end
   return {exceptionId = "error", description = text,
           breakMode = engine.errors == "all" and "always" or "unhandled",
           details = {message = text, stackTrace = table.concat(lines, "\n")}}

@@ -458,6 +458,7 @@ fl_status fl_tensor_wrap(fl_runtime *rt, void *data, fl_dtype dtype, int ndim,
   s->bytes = bytes;
   s->done = done;
   s->context = context;
+  s->write_site = rt->copy_site; /* where it begins */
   rt->live_bytes += bytes;
   return FL_OK;
 }
@@ -548,7 +549,8 @@ uint32_t fl_tensor_version(const fl_tensor *t) {
 }
 fl_site fl_tensor_made(const fl_tensor *t) {
   FLI_NEED_OR(t, "t", 0);
-  return t->storage && t->storage->block ? t->storage->block->site : 0;
+  const fl_storage *s = t->storage;
+  return !s ? 0 : s->block ? s->block->site : s->write_site;
 }
 bool fl_tensor_closed(const fl_tensor *t) {
   FLI_NEED_OR(t, "t", true);

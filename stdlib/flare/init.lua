@@ -121,8 +121,8 @@ for name in next, core.ops do public[name] = core[name] end
 for name in ([[anomaly autocast backward clock current_stream debug_streams default_generator
     default_stream device devices elementwise empty empty_like enable_grad event from_bytes
     from_dlpack full_like func generator grad grad_enabled is_tensor kernel load_backend manual_seed
-    max meta min no_grad ones ones_like rand_like randn_like range reduce scope set_default_device
-    spawn stream synchronize tensor threads zeros zeros_like]]):gmatch "%S+" do
+    max meta min no_grad ones ones_like provenance rand_like randn_like range reduce scope
+    set_default_device spawn stream synchronize tensor threads zeros zeros_like]]):gmatch "%S+" do
   public[name] = core[name]
 end
 for name in ("flush holders limit reset_peak stats"):gmatch "%S+" do

@@ -42,6 +42,7 @@ local functions = {
   {"load_backend", {{"path", text}}, "true?", "string?"},
   {"spawn", {{"source", text}, {"...", "any"}}, "any"},
   {"clock", {}, number},
+  {"provenance", {{"message", text}}, "string?"},
   {"manual_seed", {{"seed", number}}},
   {"generator", {{"seed?", number}}, "any"},
   {"default_generator", {}, "any"},

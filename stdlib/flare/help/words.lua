@@ -61,6 +61,9 @@ local words = {
   {"spawn", "flare.%s(source, ...)",
    "Runs Lua source on a new thread, in a Lua state of its own."},
 
+  {"provenance", "flare.%s(message)",
+   "Where the operands of the call that failed with this message were made, a line for each: "
+   .. "after local ok, message = pcall(f). nil if it was not the last error."},
   {"clock", "flare.%s()", "A monotonic clock: seconds, with a resolution of nanoseconds."},
   {"version", "flare.%s", "The version of flare, a string."},
   {"newaxis", "x[{{}, flare.%s}]", "Inserts a dim of size 1 in x[{...}]."},
