@@ -61,9 +61,14 @@ describe("flare.args", function()
     both = select(3, with('{"quiet": true, "steps": 5.0}', "--config", path, "--quiet=false"))
     assert.same({steps = 5, lr = 0.1, device = "cpu", quiet = false}, both[1])
     for text, message in pairs {
-      ["return {stesp = 3}"] = ": unknown option 'stesp' (did you mean 'steps'?)",
-      ['{"lr": "fast"}'] = ": lr must be a number, got a string",
-      ["return {steps = 1.5}"] = ": steps must be a whole number, got 1.5",
+      ["return {stesp = 3}"] = ":1: unknown option 'stesp' (did you mean 'steps'?)",
+      ['{\n  "steps": 3,\n  "lr": "fast"}'] = ":3: lr must be a number, got a string",
+      ["local lr = 2\nreturn {\n  lr = lr,\n  ['steps'] = 1.5}"] =
+        ":4: steps must be a whole number, got 1.5",
+      ["local o = {}\no.steps = 'many'\nreturn o"] = ":2: steps must be a number, got a string",
+      ["local o = {}\no['st' .. 'eps'] = 'many'\nreturn o"] = ": steps must be a number, got a "
+        .. "string",
+      ["return {\n top_steps = 2}"] = ":2: unknown option 'top_steps' (did you mean 'steps'?)",
       ["return 3"] = ": it returns a number, not a table of options",
       ["return {steps = os.time()}"] = ":1: attempt to index a nil value (global 'os')",
     } do

@@ -74,11 +74,22 @@ function M.read(argv, defaults)
   return o, given
 end
 
--- What a file of options has: a JSON object, or the table that Lua code returns, which sees `math`
--- and nothing else; nil and a message.
-local function read_values(path)
-  local text, message = core.file.read(path)
-  if not text then return nil, message end
+-- path:line of the first place in a text that sets a key, or the path if none is found.
+local function place_of(path, text, key)
+  local name, first = tostring(key):gsub("%p", "%%%0"), nil
+  for _, pattern in ipairs {'()["\']' .. name .. '["\']%s*:', '()["\']' .. name .. '["\']%s*%]%s*=',
+                            "%f[%w_]()" .. name .. "%s*=[^=]"} do
+    local at = text:match(pattern)
+    if at and (not first or at < first) then first = at end
+  end
+  if not first then return path end
+  return ("%s:%d"):format(path, select(2, text:sub(1, first):gsub("\n", "")) + 1)
+end
+
+-- What the text of a file of options has: a JSON object, or the table that Lua code returns, which
+-- sees `math` and nothing else; nil and a message.
+local function values_of(path, text)
+  local message
   if text:find "^%s*{" then
     local values, problem = core.json.decode(text)
     if type(values) == "table" then return values end
@@ -98,20 +109,25 @@ end
 -- @param defaults names and default values, as of `read`
 -- @return the options and the set of names that the file has, or nil and a message
 function M.file(path, defaults)
-  local values, message = read_values(path)
+  local text, problem = core.file.read(path)
+  if not text then return nil, problem end
+  local values, message = values_of(path, text)
   if not values then return nil, message end
   local o, given = {}, {}
   for key, value in pairs(defaults) do o[key] = value end
   for key, value in pairs(values) do
     local default = defaults[key]
     if default == nil then
-      return nil, ("%s: unknown option '%s'%s"):format(path, key, options.hint(key, defaults))
+      return nil, ("%s: unknown option '%s'%s"):format(place_of(path, text, key), key,
+                                                       options.hint(key, defaults))
     elseif type(value) ~= type(default) then
-      return nil, ("%s: %s must be a %s, got a %s"):format(path, key, type(default), type(value))
+      return nil, ("%s: %s must be a %s, got a %s"):format(place_of(path, text, key), key,
+                                                           type(default), type(value))
     elseif math.type(default) == "integer" then
       local whole = math.tointeger(value)
       if not whole then
-        return nil, ("%s: %s must be a whole number, got %s"):format(path, key, value)
+        return nil, ("%s: %s must be a whole number, got %s"):format(place_of(path, text, key),
+                                                                     key, value)
       end
       value = whole
     end
