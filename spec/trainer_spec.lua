@@ -199,7 +199,8 @@ describe("train.Trainer", function()
           validate = data.Loader(data.Tensors(x:narrow(1, 1, 21), y:narrow(1, 1, 21)),
                                  {batch = 10, shard = group, repeats = false}),
           metrics = {accuracy = metrics.Accuracy{group = group or false}}}
-        for key, value in pairs(o or {}) do t[key] = value end
+        for key, value in pairs(o or {}) do t[key] = value or nil end
+        if t.steps then t.epochs = nil end
         return flare.train.Trainer(t)
       end
       local function far(a, b)
@@ -219,6 +220,22 @@ describe("train.Trainer", function()
       local again = make(dist.world, {folder = "run"})
       local r = again:fit()
       assert(far(again, both) == 0 and r[2].loss == g[2].loss and r[1].loss == g[1].loss)
+      -- statistics of batches, within an epoch: each rank has its own until the end
+      local function normed(steps, folder)
+        flare.manual_seed(7)
+        local model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.BatchNorm1d(10))
+        local t = make(dist.world, {model = model, optimizer = optim.SGD(model, {lr = 1e-2}),
+          steps = steps, folder = folder, validate = false, metrics = false,
+          train = data.Loader(data.Tensors(x:to "f32", y), {batch = 13, shard = dist.world})})
+        t:fit()
+        return t
+      end
+      local whole = normed(5)
+      normed(1, "norm")
+      again = normed(5, "norm")
+      local digest = again.options.model[3].running_var
+      assert(far(again, whole) == 0, "statistics differ")
+      assert(dist.all_gather(digest:unsqueeze(1)):eq(digest):all():item(), "ranks differ")
     ]], 120)
     launch.remove(dir)
     assert.equal(0, status, out)

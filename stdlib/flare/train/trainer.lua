@@ -157,13 +157,17 @@ local function batch_of(self, values)
   return nest.give(shape, tensors), tensors[1] and tensors[1]:dim() > 0 and #tensors[1] or 1
 end
 
+-- The statistics of rank 0's rows on all ranks: those of the others are in no checkpoint.
+local function share_statistics(self)
+  if dist.size() == 1 or self.model == self.options.model then return end
+  for _, buffer in ipairs(self.options.model:buffers()) do dist.broadcast_(buffer) end
+end
+
 --- The mean loss of a loader's rows, val_loss, and the metrics, over all ranks.
 -- @return a table of figures
 function Trainer:measure(loader)
   local _ <close>, loss = core.no_grad(), metrics.Mean()
-  if dist.size() > 1 and self.model ~= self.options.model then -- statistics of a rank's own rows
-    for _, buffer in ipairs(self.options.model:buffers()) do dist.broadcast_(buffer) end
-  end
+  share_statistics(self)
   self.model:eval()
   self.measured:reset()
   local next_batch, batch, rows = loader:epoch(), nil, nil
@@ -283,6 +287,7 @@ function Trainer:fit()
   self.model:train()
   call(self, "start")
   while not is_over(self) do run_epoch(self, bar) end
+  share_statistics(self)
   if bar then bar:finish() end
   call(self, "finish", self.history[#self.history])
   return self.history
