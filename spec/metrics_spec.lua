@@ -81,6 +81,49 @@ describe("metrics of classes", function()
     both(metrics.AUROC{average = "none"}, {b.AUROC, b.AUROC}, two, flare.stack({y, 1 - y}, 2))
   end)
 
+  it("of several labels are scikit-learn's", function()
+    local l = data.labels
+    local x, y = flare.tensor(l.scores), flare.tensor(l.labels, {dtype = "i64"})
+    for _, average in ipairs {"macro", "micro", "weighted"} do
+      for name, value in pairs(l[average]) do
+        local cls = name == "F2" and "F1" or name
+        local o = {average = average, beta = name == "F2" and 2 or nil, multilabel = true}
+        both(metrics[cls](o), value, x, y)
+        both(metrics[cls](o), value, x:gt(0.5), y:eq(1))
+      end
+    end
+    both(metrics.F1{multilabel = true}, l.macro.F1, x, y)
+    both(metrics.F1{multilabel = true, average = "none"}, l.per_label, x, y)
+    local wide, own = x:view(10, 4, 4):transpose(2, 3), y:view(10, 4, 4):transpose(2, 3)
+    both(metrics.F1{multilabel = true}, l.macro.F1, wide, own)
+    both(metrics.Accuracy(), l.accuracy, x, y)
+    both(metrics.Accuracy{subset = true}, l.subset, x, y)
+    for name, value in pairs(l.areas) do both(metrics[name]{average = "micro"}, value, x, y) end
+    local more = flare.cat({y, flare.full({2, 4}, 9, {dtype = "i64"})}, 1)
+    both(metrics.F1{multilabel = true, ignore = 9}, l.macro.F1,
+         flare.cat({x, flare.ones(2, 4)}, 1), more)
+    assert.match("multilabel needs %(N, C%), got %(40%)", message(function()
+      metrics.F1{multilabel = true}:update(x:select(2, 1), y:select(2, 1))
+    end))
+    assert.match("average = 'binary' needs two classes, got 4 labels", message(function()
+      local f1 = metrics.F1{multilabel = true, average = "binary"}
+      f1:update(x, y)
+      f1:compute()
+    end))
+  end)
+
+  it("take batches without rows", function()
+    local none = {scores:narrow(1, 1, 0), labels:narrow(1, 1, 0)}
+    for _, name in ipairs {"Accuracy", "F1", "Jaccard", "AUROC", "AveragePrecision"} do
+      local metric, plain = metrics[name](), metrics[name]()
+      metric:update(table.unpack(none))
+      metric:update(scores, labels)
+      metric:update(table.unpack(none))
+      plain:update(scores, labels)
+      assert.equal(plain:compute(), metric:compute())
+    end
+  end)
+
   it("have a perplexity", function()
     local wide = flare.stack({scores:narrow(2, 1, 4), scores:narrow(2, 1, 4)}, 2)
     local twice = flare.stack({labels, labels}, 2)
@@ -120,12 +163,33 @@ describe("metrics of numbers", function()
     both(metrics.R2(), r.r2_first, x:select(2, 1), y:select(2, 1))
   end)
 
+  it("have no R2 of one row, and 1 or 0 where targets are equal", function()
+    local function r2(a, b) -- in batches of one row and of all
+      local metric = metrics.R2()
+      for k = 1, #a do metric:update(a:narrow(1, k, 1), b:narrow(1, k, 1)) end
+      local all = metrics.R2()
+      all:update(a, b)
+      local one, other = metric:compute(), all:compute()
+      assert(one == other or one ~= one and other ~= other)
+      return one
+    end
+    local function is_nan(value) return value ~= value end
+    local equal = flare.full({10}, 0.1, {dtype = "f64"})
+    assert.is_true(is_nan(r2(flare.tensor{1}, flare.tensor{1})))
+    assert.equal(0, r2(equal + 0.1, equal))
+    assert.equal(1, r2(equal, equal))
+    assert.is_true(is_nan(r2(flare.ones(3), flare.tensor{1, 0 / 0, 2})))
+    assert.is_true(is_nan(r2(flare.tensor{1, 0 / 0, 2}, flare.ones(3))))
+  end)
+
   it("have a mean with weights", function()
     local mean = metrics.Mean()
     assert.is_true(mean:compute() ~= mean:compute()) -- no batch: NaN
     mean:update(2, 3)
     mean:update(flare.tensor{4, 8})
     assert.equal((6 + 12) / 5, mean:compute())
+    mean:update(flare.tensor{3, 5}, flare.tensor{2, 0})
+    assert.equal((6 + 12 + 6) / 7, mean:compute())
   end)
 
   it("go on from a saved state, and share batches in a collection", function()
@@ -153,8 +217,8 @@ describe("metrics of texts", function()
   for k, list in ipairs(t.references) do firsts[k] = list[1] end
 
   -- each text a batch of its own
-  local function one_by_one(metric, references)
-    for k, text in ipairs(t.candidates) do metric:update({text}, {references[k]}) end
+  local function one_by_one(metric, references, candidates)
+    for k, text in ipairs(candidates or t.candidates) do metric:update({text}, {references[k]}) end
     return metric:compute()
   end
 
@@ -170,6 +234,14 @@ describe("metrics of texts", function()
     near(t.wer, one_by_one(metrics.WordErrorRate(), firsts))
     near(t.cer, one_by_one(metrics.CharacterErrorRate(), firsts))
     near(t.rouge, {one_by_one(metrics.RougeL(), firsts)})
+  end)
+
+  it("know case and white space beyond ASCII", function()
+    local u = data.cases
+    near(u.bleu, one_by_one(metrics.BLEU(), u.references, u.candidates))
+    near(u.bleu_lower, one_by_one(metrics.BLEU{lower = true}, u.references, u.candidates))
+    near(u.bleu_words, one_by_one(metrics.BLEU{lower = true, tokenize = "none"}, u.references,
+                                  u.candidates))
   end)
 
   it("count edits", function()
@@ -205,6 +277,31 @@ describe("metrics of boxes", function()
     near(b.classes, out.classes)
   end)
 
+  it("go on from a saved state", function()
+    local b, one, other = data.boxes, metrics.MeanAveragePrecision(), metrics.MeanAveragePrecision()
+    local function add(metric, from, to)
+      for k = from, to do metric:update({image_of(b.found[k])}, {image_of(b.truths[k], true)}) end
+    end
+    add(one, 1, 6)
+    other:load_state_dict(one:state_dict())
+    add(other, 7, #b.truths)
+    near(b.figures, other:compute())
+  end)
+
+  it("refuse boxes that cannot be judged", function()
+    local function said(found)
+      found.boxes = flare.tensor{{1, 1, 3, 3}}
+      return message(function()
+        metrics.MeanAveragePrecision():update({found}, {{boxes = flare.zeros(0, 4)}})
+      end)
+    end
+    local one, nan = flare.ones(1), flare.full({1}, 0 / 0)
+    assert.match("update: an image has boxes, but no scores", said{labels = one})
+    assert.match("update: an image has boxes, but no labels", said{scores = one})
+    assert.match("update: a box, a label or a score is NaN", said{labels = one, scores = nan})
+    assert.match("update: labels must be integers", said{labels = one / 2, scores = one})
+  end)
+
   it("refuse boxes without labels", function()
     assert.match("boxes %(n, 4%) and n labels are expected, got %(2, 4%) and %(1%)",
       message(function()
@@ -237,6 +334,10 @@ describe("metrics over ranks", function()
       near(c.accuracy, over(m.Accuracy(), scores, labels))
       near(c.macro.F1, over(m.F1(), scores, labels))
       near(b.F1, over(m.F1(), part(b.scores), part(b.labels)))
+      local l = data.labels
+      near(l.weighted.F1, over(m.F1{multilabel = true, average = "weighted"}, part(l.scores),
+                               part(l.labels)))
+      near(l.subset, over(m.Accuracy{subset = true}, part(l.scores), part(l.labels)))
       near(b.AUROC, over(m.AUROC(), part(b.scores), part(b.labels)))
       near(b.AveragePrecision, over(m.AveragePrecision(), part(b.scores), part(b.labels)))
       local f64 = {dtype = "f64"}

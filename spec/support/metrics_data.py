@@ -27,7 +27,8 @@ def lua(value):
     if isinstance(value, (list, tuple, np.ndarray)):
         return "{" + ", ".join(lua(v) for v in value) + "}"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace(
+            "\x1c", "\\x1C") + '"'
     if isinstance(value, (int, np.integer)):
         return str(int(value))
     return "0/0" if value != value else f"{float(value):.15g}"
@@ -154,6 +155,34 @@ names = ["map", "map_50", "map_75", "map_small", "map_medium", "map_large", "mar
          "mar_100"]
 out["boxes"] = {"truths": truths, "found": found, "figures": dict(zip(names, e.stats)),
                 "classes": [e.eval["precision"][:, :, k, 0, 2].mean() for k in range(3)]}
+
+# Several labels of a row: 4, of which the last one never occurs; many scores are the threshold.
+several = (random.random((40, 4)) < [0.5, 0.3, 0.6, 0]).astype(int)
+chances = np.round(np.clip(random.normal(0.3 + 0.3 * several, 0.2), 0, 1), 1)
+guesses = (chances > 0.5).astype(int)
+out["labels"] = {"scores": chances, "labels": several,
+                 "accuracy": (several == guesses).mean(),
+                 "subset": sk.accuracy_score(several, guesses),
+                 "per_label": sk.f1_score(several, guesses, average=None, zero_division=0)}
+for average in ("macro", "micro", "weighted"):
+    o = {"average": average, "zero_division": 0}
+    out["labels"][average] = {"Precision": sk.precision_score(several, guesses, **o),
+                              "Recall": sk.recall_score(several, guesses, **o),
+                              "F1": sk.f1_score(several, guesses, **o),
+                              "F2": sk.fbeta_score(several, guesses, beta=2, **o),
+                              "Jaccard": sk.jaccard_score(several, guesses, **o)}
+out["labels"]["areas"] = {"AUROC": sk.roc_auc_score(several, chances, average="micro"),
+                          "AveragePrecision": sk.average_precision_score(several, chances,
+                                                                         average="micro")}
+
+# Texts whose words differ in case and white space beyond ASCII.
+upper = ["\u00dcber die Stra\u00dfe\u2003zur \u00c9cole\x1cNORD -\n", "\u03a3\u038a\u03a3\u03a5\u03a6\u039f\u03a3 und K\u00d6LN am Rhein"]
+lower = ["\u00fcber die stra\u00dfe zur \u00e9cole nord -", "\u03c3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2 und k\u00f6ln am rhein heute"]
+out["cases"] = {"candidates": upper, "references": lower,
+                "bleu": sacrebleu.corpus_bleu(upper, [lower]).score / 100,
+                "bleu_lower": sacrebleu.corpus_bleu(upper, [lower], lowercase=True).score / 100,
+                "bleu_words": sacrebleu.corpus_bleu(upper, [lower], lowercase=True,
+                                                    tokenize="none", force=True).score / 100}
 
 print("-- Written by spec/support/metrics_data.py.\nreturn {")
 for name, value in out.items():

@@ -6,14 +6,21 @@ local labels = require "flare.metrics.labels"
 local Metric = require "flare.metrics.metric"
 local options = require "flare.options"
 
---- metrics.Accuracy{top_k = 1, threshold = 0.5, ignore = nil}
--- With top_k above 1, a prediction is right if the label is among the top_k largest scores.
+--- metrics.Accuracy{top_k = 1, threshold = 0.5, ignore = nil, subset = false}
+-- Of scores (N, C) with targets (N, C), several labels of a row, each element counts; with
+-- `subset`, a row is right if all its elements are. With top_k above 1, a prediction is right if
+-- the label is among the top_k largest scores.
 -- `ignore`: a label that does not count.
 local Accuracy = class("Accuracy", Metric)
-Accuracy.defaults = {top_k = 1, threshold = 0.5, ignore = options.none}
+Accuracy.defaults = {top_k = 1, threshold = 0.5, ignore = options.none, subset = false}
 Accuracy.sums = {"right", "count"}
 
-function Accuracy:prepare(o) options.count(self.where, "top_k", o.top_k) end
+function Accuracy:prepare(o)
+  options.count(self.where, "top_k", o.top_k)
+  if o.subset and (o.ignore or o.top_k > 1) then
+    fail("%s: subset goes with neither ignore nor top_k", self.where)
+  end
+end
 
 --- Adds a batch.
 -- @param scores (N, C, ...) of classes, (N, ...) of two classes, or predicted labels (N, ...)
@@ -33,6 +40,7 @@ function Accuracy:update(scores, targets)
   else
     local predicted, wanted = labels.predicted(self.where, scores, targets, o.threshold)
     right = predicted:eq(wanted)
+    while o.subset and right:dim() > 1 do right = right:all(2) end
   end
   local count = core.tensor(right:numel(), {dtype = "f64"})
   if o.ignore then

@@ -23,10 +23,16 @@ M.Mean.sums, M.Mean.value = {"sum", "count"}, function(_, states) return mean_of
 
 --- Adds a batch.
 -- @param x a number, or a tensor, whose elements all count
--- @param weight how much each counts, by default 1: for a loss that is a mean, the number of rows
+-- @param weight how much each counts, by default 1: for a loss that is a mean, the number of rows;
+-- or a tensor of the shape of x
 function M.Mean:update(x, weight)
   x = core.is_tensor(x) and x:detach() or core.tensor(x, {dtype = "f64"})
   weight = weight or 1
+  if core.is_tensor(weight) then
+    local values, weights = pair(self, x, weight)
+    self:add("sum", (values * weights):sum())
+    return self:add("count", weights:sum())
+  end
   if type(weight) ~= "number" or weight < 0 then
     fail("metrics.Mean:update: the weight must be a number of at least 0, got %s",
          tostring(weight))
@@ -69,7 +75,8 @@ function M.MeanAbsoluteError:update(predictions, targets)
 end
 
 --- metrics.R2(): the coefficient of determination, 1 - residual / total sum of squares; for rows of
--- several targets, the mean over the columns.
+-- several targets, the mean over the columns. A column of equal targets counts 1 if all predictions
+-- are right, else 0; a single row has no figure, NaN.
 M.R2 = class("R2", Metric)
 M.R2.rows = {"moments"}
 
@@ -92,7 +99,7 @@ function M.R2:update(predictions, targets)
     fail("metrics.R2:update: (N) or (N, D) is expected, got %s", tostring(predictions.shape))
   end
   local _ <close> = core.no_grad()
-  local mean = y:mean(1)
+  local mean = y[1] + (y - y[1]):mean(1) -- exact where all are equal
   local new = {core.full_like(mean, #y), mean, (y - mean):square():sum{dims = {1}},
                (y - x):square():sum{dims = {1}}}
   local old = self.states.moments
@@ -104,10 +111,13 @@ function M.R2:value(states)
   local all = states.moments
   local total = all:select(1, 1):unbind(1)
   for rank = 2, #all do total = merge(total, all:select(1, rank):unbind(1)) end
+  if total[1][1]:item() < 2 then return 0 / 0 end -- one row has no spread
   local sum, columns = 0, #total[1]
   for k = 1, columns do
     local spread, rest = total[3][k]:item(), total[4][k]:item()
-    if spread > 0 then sum = sum + 1 - rest / spread elseif rest == 0 then sum = sum + 1 end
+    if spread ~= 0 then sum = sum + 1 - rest / spread
+    elseif rest ~= rest then sum = rest
+    elseif rest == 0 then sum = sum + 1 end
   end
   return sum / columns
 end

@@ -4,6 +4,7 @@ local core = require "flare.core"
 local fail = require "flare.fail"
 local Metric = require "flare.metrics.metric"
 local options = require "flare.options"
+local words = require "flare.metrics.words"
 
 --- metrics.BLEU{order = 4, tokenize = "13a", smooth = "exp", lower = false}
 -- `order`: the longest n-grams; `tokenize`: "13a", the tokenizer of the WMT campaigns, "none",
@@ -14,19 +15,6 @@ BLEU.defaults = {order = 4, tokenize = options.none, smooth = "exp", lower = fal
 BLEU.sums = {"counts"}
 
 local known = {exp = true, none = true}
-
-local spaces = {"\xC2[\x85\xA0]", "\xE1\x9A\x80", "\xE2\x80[\x80-\x8A\xA8\xA9\xAF]",
-                "\xE2\x81\x9F", "\xE3\x80\x80"}
-
--- The words of a text: what lies between white space, that of Unicode included.
-local function words(text)
-  if text:find "[\x80-\xFF]" then
-    for _, space in ipairs(spaces) do text = text:gsub(space, " ") end
-  end
-  local list = {}
-  for word in text:gmatch "%S+" do list[#list + 1] = word end
-  return list
-end
 
 local entities = {["&quot;"] = '"', ["&amp;"] = "&", ["&lt;"] = "<", ["&gt;"] = ">"}
 
@@ -39,7 +27,7 @@ local function tokenize_13a(text)
   text = " " .. text .. " "
   text = text:gsub("[{-~[-` -&(-+:-@/]", " %0 ")
   text = text:gsub("([^0-9])([%.,])", "%1 %2 "):gsub("([%.,])([^0-9])", " %1 %2")
-  return words((text:gsub("([0-9])(%-)", "%1 %2 ")))
+  return words.split((text:gsub("([0-9])(%-)", "%1 %2 ")))
 end
 
 function BLEU:prepare(o)
@@ -47,7 +35,7 @@ function BLEU:prepare(o)
   if not known[o.smooth] then
     fail("%s: unknown smooth '%s'%s", self.where, o.smooth, options.hint(o.smooth, known))
   end
-  local named = {["13a"] = tokenize_13a, none = words}
+  local named = {["13a"] = tokenize_13a, none = words.split}
   self.tokenize = type(o.tokenize) == "function" and o.tokenize or named[o.tokenize or "13a"]
   if not self.tokenize then
     fail("%s: tokenize must be a function, \"13a\" or \"none\", got %s", self.where,
@@ -69,7 +57,7 @@ end
 local function tokens_of(self, text)
   if type(text) == "table" then return text end
   options.text(self.where .. ":update", "each text", text)
-  return self.tokenize(self.options.lower and text:lower() or text)
+  return self.tokenize(((self.options.lower and words.lower(text) or text):gsub("%s+$", "")))
 end
 
 -- Adds the n-grams of a candidate to `counts`: matches and n-grams for each length, then the

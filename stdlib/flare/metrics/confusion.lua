@@ -9,7 +9,7 @@ local options = require "flare.options"
 local M = {}
 
 local Counts = class("Counts", Metric)
-Counts.sums = {"matrix", "binary"}
+Counts.sums = {"matrix", "binary", "labels"}
 
 local choices = {average = {macro = true, micro = true, weighted = true, binary = true,
                             none = true},
@@ -24,12 +24,31 @@ function Counts:prepare(o)
   end
 end
 
+-- Adds how often each of C labels was right, predicted and true.
+local function add_labels(self, scores, targets)
+  local o, where = self.options, self.where
+  options.alike(where .. ":update", "scores", scores, "targets", targets)
+  if scores:dim() < 2 then
+    fail("%s:update: multilabel needs (N, C), got %s", where, tostring(scores.shape))
+  end
+  local predicted, wanted = labels.predicted(where, scores, targets, o.threshold)
+  local own = o.ignore and wanted:ne(o.ignore):to "i64"
+  if own then predicted, wanted = predicted * own, wanted * own end
+  labels.check(where, "predictions", predicted, 0, 2)
+  labels.check(where, "targets", wanted, 0, 2)
+  local function count(x) return x:transpose(1, 2):reshape(x:size(2), -1):sum(2) end
+  self:add("labels", core.stack({count(predicted * wanted), count(predicted), count(wanted)}, 1))
+end
+
 --- Adds a batch.
--- @param scores (N, C, ...) of classes, (N, ...) of two classes, or predicted labels (N, ...)
--- @param targets (N, ...): labels from 1, or 0 and 1 where there are two classes
+-- @param scores (N, C, ...) of classes, (N, ...) of two classes, or predicted labels (N, ...);
+-- with `multilabel`, (N, C, ...) of C labels
+-- @param targets (N, ...): labels from 1, or 0 and 1 where there are two classes; with
+-- `multilabel`, (N, C, ...) of 0 and 1
 function Counts:update(scores, targets)
   local _ <close> = core.no_grad()
   local o, where = self.options, self.where
+  if o.multilabel then return add_labels(self, scores, targets) end
   local predicted, wanted, n = labels.predicted(where, scores, targets, o.threshold)
   local first = labels.binary(scores) and predicted:dim() == scores:dim() and 0 or 1
   n = n or o.classes
@@ -67,21 +86,30 @@ function M.ConfusionMatrix:value(states)
   return core.where(sum:eq(0), 0, x / sum)
 end
 
+-- Hits, predicted and true counts of classes or labels.
+local function counts_of(states)
+  if states.labels then return table.unpack(states.labels:unbind(1)) end
+  local x = states.matrix
+  return x:diagonal(), x:sum{dims = {1}}, x:sum{dims = {2}}
+end
+
 -- A class of a figure of hits, predicted and true counts.
 local function define(name, options_text, text, extra, figure)
   local cls = class(name, Counts)
-  cls.about = {("metrics.%s{%saverage = nil, classes = n, threshold = 0.5, ignore = nil}"):format(
-    name, options_text), text .. " `average`: \"macro\", the mean over the classes that occur, the "
-    .. "default; \"weighted\" by their counts; \"micro\", over all predictions; \"binary\", of the "
-    .. "second of two classes, the default for scores of two classes; \"none\", a tensor."}
+  cls.about = {("metrics.%s{%saverage = nil, classes = n, multilabel = false, threshold = 0.5, "
+    .. "ignore = nil}"):format(name, options_text),
+    text .. " `average`: \"macro\", the mean over the classes that occur, the default; "
+    .. "\"weighted\" by their counts; \"micro\", over all predictions; \"binary\", of the second "
+    .. "of two classes, the default for scores of two classes; \"none\", a tensor. `multilabel`: "
+    .. "a row may have several of C labels; \"macro\" is then the mean over all."}
   cls.defaults = {average = options.none, classes = options.none, threshold = 0.5,
-                  ignore = options.none}
+                  ignore = options.none, multilabel = false}
   for key, value in pairs(extra) do cls.defaults[key] = value end
 
   function cls:value(states)
-    local x = states.matrix
-    local hits, predicted, wanted = x:diagonal(), x:sum{dims = {1}}, x:sum{dims = {2}}
-    local average = self.options.average or states.binary:item() > 0 and "binary" or "macro"
+    local hits, predicted, wanted = counts_of(states)
+    local binary = states.binary and states.binary:item() > 0
+    local average = self.options.average or binary and "binary" or "macro"
     if average == "micro" then
       hits, predicted, wanted = hits:sum(), predicted:sum(), wanted:sum()
     end
@@ -89,11 +117,14 @@ local function define(name, options_text, text, extra, figure)
     values = core.where(values:isnan(), 0, values) -- 0 / 0
     if average == "micro" then return values:item() end
     if average == "binary" then
-      if #x ~= 2 then fail("%s: average = 'binary' needs two classes, got %d", self.where, #x) end
+      if #hits ~= 2 or states.labels then
+        fail("%s: average = 'binary' needs two classes, got %d%s", self.where, #hits,
+             states.labels and " labels" or "")
+      end
       return values[2]:item()
     end
     local occurs = (predicted + wanted):gt(0)
-    if average ~= "none" then values = core.where(occurs, values, 0 / 0) end
+    if average ~= "none" and not states.labels then values = core.where(occurs, values, 0 / 0) end
     return labels.average(average, values, wanted)
   end
   M[name] = cls

@@ -29,13 +29,25 @@ function MeanAveragePrecision:reset()
   return Metric.reset(self)
 end
 
+-- Raises an error if the rows' labels are not integers, or a score or a box is NaN.
+local function check(where, rows)
+  if rows:isnan():any():item() then fail("%s: a box, a label or a score is NaN", where) end
+  local marks = rows:select(2, 2)
+  if not marks:eq(marks:floor()):all():item() then
+    fail("%s: labels must be integers", where)
+  end
+end
+
 -- Rows {image, label, x1, y1, x2, y2, further columns ...} of an image.
-local function rows_of(where, image, number, ...)
+local function rows_of(where, image, number, wanted, ...)
   if type(image) ~= "table" or not core.is_tensor(image.boxes) then
     fail("%s: tables {boxes = (n, 4), labels = (n), ...} are expected, one for each image", where)
   end
   local n = #image.boxes
   if n == 0 then return nil end
+  for _, name in ipairs(wanted) do
+    if image[name] == nil then fail("%s: an image has boxes, but no %s", where, name) end
+  end
   local columns = {core.full({n, 1}, number, {dtype = "f64"}), image.labels, image.boxes, ...}
   for k, column in ipairs(columns) do
     if not core.is_tensor(column) then
@@ -47,7 +59,9 @@ local function rows_of(where, image, number, ...)
     end
     columns[k] = column:detach():to "f64":cpu():reshape(n, k == 3 and 4 or 1)
   end
-  return core.cat(columns, 2)
+  local rows = core.cat(columns, 2)
+  check(where, rows)
+  return rows
 end
 
 --- Adds a batch.
@@ -64,14 +78,27 @@ function MeanAveragePrecision:update(predictions, targets)
   for k, found in ipairs(predictions) do
     self.images = self.images + 1
     local number = self.images * dist.size() + dist.rank() -- no other rank has it
-    local rows = rows_of(where, found, number, found.scores)
+    local rows = rows_of(where, found, number, {"labels", "scores"}, found.scores)
     if rows then self:keep("found", rows) end
     local objects = targets[k]
-    rows = rows_of(where, objects, number,
+    rows = rows_of(where, objects, number, {"labels"},
       objects.crowd or core.zeros(#objects.boxes),
       objects.area or core.full({#objects.boxes}, -1))
     if rows then self:keep("objects", rows) end
   end
+end
+
+--- Puts the metric back to a state; images that are added later are others.
+-- @return the metric
+function MeanAveragePrecision:load_state_dict(saved, message)
+  Metric.load_state_dict(self, saved, message)
+  local most = 0
+  for _, name in ipairs(self.rows) do
+    local rows = saved[name]
+    if rows and #rows > 0 then most = math.max(most, rows:select(2, 1):amax():item()) end
+  end
+  self.images = most // require "flare.dist".size() | 0
+  return self
 end
 
 local function area_of(box) return (box[5] - box[3]) * (box[6] - box[4]) end

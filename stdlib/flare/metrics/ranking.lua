@@ -13,7 +13,7 @@ Ranking.defaults = {average = "macro"}
 Ranking.rows = {"scores", "targets"}
 
 function Ranking:prepare(o)
-  local known = {macro = true, weighted = true, none = true}
+  local known = {macro = true, micro = true, weighted = true, none = true}
   if not known[o.average] then
     fail("%s: unknown average '%s'%s", self.where, o.average, options.hint(o.average, known))
   end
@@ -41,10 +41,13 @@ end
 
 function Ranking:value(states)
   if states.scores:isnan():any():item() then fail("%s: a score is NaN", self.where) end
-  local values, weights = {}, {}
-  for k = 1, states.scores:size(2) do
-    local own = states.targets:select(2, k)
-    local _, inverse, counts = states.scores:select(2, k):unique()
+  local values, weights, scores, targets = {}, {}, states.scores, states.targets
+  if self.options.average == "micro" then
+    scores, targets = scores:reshape(-1, 1), targets:reshape(-1, 1)
+  end
+  for k = 1, scores:size(2) do
+    local own = targets:select(2, k)
+    local _, inverse, counts = scores:select(2, k):unique()
     local hits = inverse:bincount{weight = own, minlength = #counts}
     values[k], weights[k] = self.area(hits, counts:to "f64"), own:sum():item()
   end
@@ -54,7 +57,8 @@ function Ranking:value(states)
 end
 
 local classes_text = "Of (N, C) scores, each class against the others; `average`: the \"macro\" "
-  .. "mean over the classes that have both, \"weighted\" by their counts, or \"none\", a tensor."
+  .. "mean over the classes that have both, \"weighted\" by their counts, \"micro\", of all scores "
+  .. "together, or \"none\", a tensor."
 
 -- The area by the sum of the positives' ranks (Mann and Whitney); equal scores share their ranks.
 -- @param hits how many positives have each score, in ascending order

@@ -4,6 +4,7 @@ local core = require "flare.core"
 local fail = require "flare.fail"
 local Metric = require "flare.metrics.metric"
 local options = require "flare.options"
+local words = require "flare.metrics.words"
 
 local M = {}
 
@@ -17,7 +18,7 @@ local function characters(text)
   return list
 end
 
-local function words(text)
+local function split_words(text)
   local list = {}
   for word in text:gmatch "%S+" do list[#list + 1] = word end
   return list
@@ -26,7 +27,7 @@ end
 -- Letters of the alphabet and digits, in lower case: the words that ROUGE counts.
 local function plain_words(text)
   local list = {}
-  for word in text:lower():gmatch "[a-z0-9]+" do list[#list + 1] = word end
+  for word in words.lower(text):gmatch "[a-z0-9]+" do list[#list + 1] = word end
   return list
 end
 
@@ -110,7 +111,7 @@ define("EditDistance", "metrics.EditDistance()",
 
 define("WordErrorRate", "metrics.WordErrorRate()",
   "The word error rate of transcripts: edits of words, divided by the words of the references.",
-  words, function(own, reference) return edits(own, reference), #reference end, ratio)
+  split_words, function(own, reference) return edits(own, reference), #reference end, ratio)
 
 define("CharacterErrorRate", "metrics.CharacterErrorRate()",
   "The same for characters, without spaces at the ends.",
