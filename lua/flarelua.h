@@ -51,6 +51,9 @@ FL_API void fl_lua_close(fl_lua *f);
 FL_API fl_lua *fl_lua_of(lua_State *L);
 /* Its main state and its runtime, borrowed. */
 FL_API lua_State *fl_lua_state(fl_lua *f);
+/* The coroutine that called flare last, or the state itself: it may be
+ * suspended, and lives as long as it is the last. Safe in a signal handler. */
+FL_API lua_State *fl_lua_coroutine(fl_lua *f);
 FL_API fl_runtime *fl_lua_runtime(fl_lua *f);
 
 /* Stops what runs, soon, with the error "interrupted!", and what is started

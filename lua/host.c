@@ -260,6 +260,10 @@ lua_State *fl_lua_state(fl_lua *f) {
   return f ? f->main : NULL;
 }
 
+lua_State *fl_lua_coroutine(fl_lua *f) {
+  return !f ? NULL : f->L ? f->L : f->main;
+}
+
 fl_runtime *fl_lua_runtime(fl_lua *f) {
   return f ? f->rt : NULL;
 }

@@ -32,9 +32,16 @@ static int failed(lua_State *L, const char *what) {
 
 /* --- the signal --- */
 
+static void unhook(lua_State *L) {
+  if (L && lua_gethook(L) == flare_alert_hook)
+    lua_sethook(L, NULL, 0, 0);
+}
+
 void flare_alert_hook(lua_State *L, lua_Debug *ar) {
   (void)ar;
-  lua_sethook(L, NULL, 0, 0);
+  unhook(L);
+  unhook(flare_state());
+  unhook(flare_coroutine());
   due = 0;
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &callback) == LUA_TFUNCTION)
     lua_call(L, 0, 0);
@@ -42,14 +49,19 @@ void flare_alert_hook(lua_State *L, lua_Debug *ar) {
     lua_pop(L, 1);
 }
 
-/* A script has no hook before, as for Ctrl-C. One that the debugger has set
- * asks due() at every line. */
-static void on_bytes(int number) {
-  (void)number;
-  lua_State *L = flare_state();
-  due = 1;
+static void hook(lua_State *L) {
   if (L && !lua_gethook(L))
     lua_sethook(L, flare_alert_hook, LUA_MASKCOUNT, 1);
+}
+
+/* A script has no hook before, as for Ctrl-C. One that the debugger has set
+ * asks due() at every line. Of coroutines, the last one that called flare is
+ * known; it may be the one that runs. */
+static void on_bytes(int number) {
+  (void)number;
+  due = 1;
+  hook(flare_state());
+  hook(flare_coroutine());
 }
 
 /* watch(file): from now on bytes or connections that come there are an alert.

@@ -31,6 +31,10 @@ lua_State *flare_state(void) {
   return running ? fl_lua_state(running) : NULL;
 }
 
+lua_State *flare_coroutine(void) {
+  return running ? fl_lua_coroutine(running) : NULL;
+}
+
 static void stop_hook(lua_State *L, lua_Debug *ar) {
   (void)ar;
   luaL_where(L, 0); /* level 0: a hook is no function of its own */

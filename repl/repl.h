@@ -18,6 +18,7 @@ void flare_alert_hook(lua_State *L, lua_Debug *ar);
 
 /* The main coroutine; for handlers of signals, too. */
 lua_State *flare_state(void);
+lua_State *flare_coroutine(void); /* that called flare last */
 
 /* Whether a Ctrl-C has come since the last one was forgotten. */
 bool flare_interrupted(void);

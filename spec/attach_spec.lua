@@ -109,6 +109,26 @@ describe("flare attach", function()
     assert.equal("nil\nnil\n", out)
   end)
 
+  it("stops in a coroutine that calls flare, and leaves no hook there", function()
+    local out = beside([[
+      local flare = require "flare"
+      local done, hook = false, "none"
+      local train = coroutine.wrap(function()
+        local w = flare.ones(3)
+        while not done do
+          w:add_(1)
+        end
+        hook = debug.gethook()
+      end)
+      train()
+      print(hook, debug.gethook())]], function(pid)
+        local text = attached(pid, {"w.shape[1]", ":where", "done = true"})
+        has(text, "\n3\n")
+        has(text, "in function")
+      end)
+    assert.equal("nil\tnil\n", out)
+  end)
+
   it("goes on by lines, and at breaks while it is attached", function()
     local out = beside([[
       local n, done = 0, false

@@ -34,6 +34,7 @@ static void test_opening(void) {
   IGNORES(fl_lua_close(NULL));
   GIVES(fl_lua_of(NULL), NULL);
   GIVES(fl_lua_state(NULL), NULL);
+  GIVES(fl_lua_coroutine(NULL), NULL);
   GIVES(fl_lua_runtime(NULL), NULL);
   IGNORES(fl_lua_interrupt(NULL));
   IGNORES(fl_lua_resume(NULL));
