@@ -152,6 +152,13 @@ describe("train.Trainer", function()
     assert.same({1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 10, 11, 12, 13, 14, 14}, steps)
     assert.is_true(rows[8].accuracy ~= nil and rows[8].val_loss ~= nil)
     assert.same({"start", "finish", "start", 1, 2, "finish"}, events)
+    local resumed
+    make{folder = folder, epochs = 3, log = {write = function() return true end,
+      resume = function(_, step)
+        resumed = step
+        return true
+      end}}:fit()
+    assert.equal(14, resumed)
   end)
 
   it("takes a step of one's own, and a schedule that watches", function()
@@ -179,6 +186,41 @@ describe("train.Trainer", function()
     assert.match("optimizer must be an optimizer such as optim.AdamW%(model%), got table",
       message(function() make{optimizer = optim.AdamW} end))
     assert.match("model must be a module, got a tensor", message(function() make{model = x} end))
+    local function said(o, run) return message(function()
+      local trainer = make(o)
+      trainer[run or "state_dict"](trainer)
+    end) end
+    for text, o in pairs {
+      ["clip must be the greatest norm, a number of at least 0, got 1"] = {clip = "1"},
+      ["unknown autocast 'fp16' %(did you mean 'f16'%?%)"] = {autocast = "fp16"},
+      ["schedule must be a schedule such as .*, got function"] = {schedule = print},
+      ["log must be the path of a file or an object with write{step = ...}, got table"] =
+        {log = {}},
+      ["loss must be a function, such as flare.cross_entropy, or a loss layer, got table"] =
+        {loss = {}},
+      ["callbacks must be a list, {{step = f}, ...}, got a table with 'step'"] =
+        {callbacks = {step = print}},
+      ["callback 1 must be a table such as {step = f}, got function"] = {callbacks = {print}},
+      ["callback 1: there is no event 'stpe' %(did you mean 'step'%?%)"] =
+        {callbacks = {{stpe = print}}},
+      ["a part cannot be called 'model'"] = {parts = {model = nn.ReLU()}},
+      ["part 'ema' has no state_dict"] = {parts = {ema = 1}},
+      ["the optimizer has none of the model's parameters"] = {model = nn.Linear(2, 2)},
+      ["a table {name = metric} is expected, got a metric"] = {metrics = metrics.Accuracy()},
+    } do
+      assert.match("^spec/trainer_spec.lua:%d+: .*" .. text, said(o))
+    end
+    for text, o in pairs {
+      ["loss must return the loss, a tensor of one element, got nil"] = {loss = function() end},
+      ["loss must return the loss, a tensor of one element, got one of shape %(16, 10%)"] =
+        {loss = function(p) return p end},
+      ["/dev/null: File exists"] = {folder = "/dev/null"},
+      ["/dev/null/x: Not a directory"] = {log = "/dev/null/x"},
+    } do
+      assert.match("^spec/trainer_spec.lua:%d+: train.Trainer: " .. text, said(o, "fit"))
+    end
+    assert.match("train.Trainer: save needs a folder", said({}, "save"))
+    assert.match("train.Trainer: load_best needs a folder", said({}, "load_best"))
     assert.match("monitor = 'acuracy' is no figure %(did you mean 'accuracy'%?%)",
       message(function() make{monitor = "acuracy"}:fit() end))
   end)

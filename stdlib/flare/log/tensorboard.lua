@@ -40,6 +40,11 @@ function TensorBoard.open(folder, opts)
   return self
 end
 
+--- Continues a run after a step: TensorBoard drops later steps of the earlier files, as by the
+-- option `after`. A train.Trainer with a folder calls it.
+-- @return true, or nil and a message
+function TensorBoard:resume(step) return self:add(step + 1, events.start()) end
+
 -- Appends an event.
 function TensorBoard:add(step, what)
   if not self.file then fail("log.tensorboard: %s is closed", self.path) end

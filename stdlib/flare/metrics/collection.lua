@@ -10,8 +10,9 @@ local Collection = class("Collection")
 Collection.__keeps = true
 
 function Collection:init(list)
-  if type(list) ~= "table" then
-    fail("metrics.Collection: a table {name = metric} is expected, got %s", options.kind(list))
+  if type(list) ~= "table" or class.is(list, Metric) then
+    fail("metrics.Collection: a table {name = metric} is expected, got %s",
+         type(list) == "table" and "a metric" or options.kind(list))
   end
   self.list, self.names = list, {}
   for name, metric in pairs(list) do

@@ -10,9 +10,29 @@ local dist, tree = flare.dist, flare.io.tree
 
 local M = {}
 
+--- The values of a call that did not fail, or an error at the user's line.
+function M.sure(value, message, ...)
+  if not value then fail("train.Trainer: %s", tostring(message)) end
+  return value, message, ...
+end
+
+local sure = M.sure
+
 function M.open(trainer)
   local o = trainer.options
-  trainer.checkpoints = assert(flare.io.Checkpoint(o.folder, {keep = o.keep}))
+  trainer.checkpoints = sure(flare.io.Checkpoint(o.folder, {keep = o.keep}))
+end
+
+--- What figures are written to, without what an interrupted run wrote after the checkpoint.
+function M.log(trainer)
+  local o = trainer.options
+  if type(o.log) == "string" then return sure(flare.log.metrics(o.log, {after = trainer.at})) end
+  if o.log and o.folder and o.log.resume then sure(o.log:resume(trainer.at)) end
+  return o.log
+end
+
+local function folder_of(trainer, what)
+  return trainer.options.folder or fail("train.Trainer: %s needs a folder", what)
 end
 
 -- What a file has: objects with a state_dict, by name.
@@ -54,7 +74,8 @@ end
 
 --- Writes a checkpoint; all ranks call it.
 function M.save(trainer)
-  local folder, zero = trainer.options.folder, trainer.zero
+  local folder, zero = folder_of(trainer, "save"), trainer.zero
+  if not trainer.checkpoints then M.open(trainer) end
   local seed, offset = core.default_generator():state()
   local generators = dist.all_gather(core.tensor({{seed, offset}}, {dtype = "i64"})):totable()
   local loss, none = trainer.loss:state_dict(), core.zeros({}, {dtype = "f64"})
@@ -62,10 +83,10 @@ function M.save(trainer)
   local own = {generators = generators, losses = dist.all_gather(sums:unsqueeze(1))}
   if zero then
     own.zero = run_of(trainer)
-    assert(zero:save(folder .. "/" .. name_of(own.zero, trainer.at)))
+    sure(zero:save(folder .. "/" .. name_of(own.zero, trainer.at)))
   end
   if trainer.first then
-    assert(trainer.checkpoints:save(trainer.at, parts_of(trainer), own))
+    sure(trainer.checkpoints:save(trainer.at, parts_of(trainer), own))
     if zero then sweep(trainer) end
   end
 end
@@ -73,9 +94,10 @@ end
 --- Continues from the newest checkpoint of the folder.
 -- @return whether there is one
 function M.restore(trainer)
-  local folder, zero = trainer.options.folder, trainer.zero
-  if #assert(trainer.checkpoints:steps()) == 0 then return false end
-  local saved = assert(trainer.checkpoints:load())
+  local folder, zero = folder_of(trainer, "restore"), trainer.zero
+  if not trainer.checkpoints then M.open(trainer) end
+  if #sure(trainer.checkpoints:steps()) == 0 then return false end
+  local saved = sure(trainer.checkpoints:load())
   if (zero ~= false) ~= (saved.zero ~= nil) then
     fail("train.Trainer: %s was saved %s dist.ZeRO", trainer.checkpoints:path(saved.step),
          zero and "without" or "with")
@@ -83,7 +105,7 @@ function M.restore(trainer)
   trainer.checkpoints:restore(saved, parts_of(trainer))
   if zero then
     trainer.run = saved.zero
-    assert(zero:load(folder .. "/" .. name_of(saved.zero, saved.step)))
+    sure(zero:load(folder .. "/" .. name_of(saved.zero, saved.step)))
   end
   local rank = math.min(dist.rank() + 1, #saved.losses)
   core.default_generator():set_state(table.unpack(saved.generators[rank]))
@@ -97,13 +119,13 @@ function M.save_best(trainer, figures)
   local o = trainer.options
   local state = (trainer.zero or o.model):state_dict()
   if not trainer.first then return end
-  assert(tree.save(o.folder .. "/best.flare", {model = state, figures = figures}))
+  sure(tree.save(o.folder .. "/best.flare", {model = state, figures = figures}))
 end
 
 --- Loads the best model.
 -- @return its figures, or nil and a message
 function M.load_best(trainer)
-  local saved, message = tree.load(trainer.options.folder .. "/best.flare")
+  local saved, message = tree.load(folder_of(trainer, "load_best") .. "/best.flare")
   if saved then (trainer.zero or trainer.options.model):load_state_dict(saved.model) end
   return saved and saved.figures, message
 end

@@ -1,5 +1,6 @@
 --- The training loop: `fit` is the outline, `update` a step, `measure` a validation; files.lua has
--- the checkpoints. Take what you need into a loop of your own.
+-- the checkpoints, checks.lua the refusals. Take what you need into a loop of your own.
+local checks = require "flare.train.checks"
 local class = require "flare.class"
 local core = require "flare.core"
 local files = require "flare.train.files"
@@ -43,33 +44,6 @@ Trainer.__keeps = true
 
 local function is_a(object, name) return (getmetatable(object) or {}).__name == name end
 
-local function check(o)
-  local where = "train.Trainer"
-  for _, name in ipairs {"model", "optimizer", "train"} do
-    if o[name] == nil then fail("%s: %s is needed", where, name) end
-  end
-  for name, what in pairs {model = {"parameters", "a module"},
-      optimizer = {"groups", "an optimizer such as optim.AdamW(model)"},
-      train = {"epoch", "a data.Loader"}, validate = {"epoch", "a data.Loader"}} do
-    local value = o[name]
-    if value ~= nil and (type(value) ~= "table" or value[what[1]] == nil) then
-      fail("%s: %s must be %s, got %s", where, name, what[2], options.kind(value))
-    end
-  end
-  for one, other in pairs {loss = "step", epochs = "steps"} do
-    if (o[one] == nil) == (o[other] == nil) then fail("%s: pass %s or %s", where, one, other) end
-  end
-  for _, name in ipairs {"epochs", "steps", "accumulate", "save_every", "patience", "log_every"} do
-    if o[name] ~= nil then options.count(where, name, o[name]) end
-  end
-  for key, known in pairs {mode = {min = 1, max = 1}, schedule_by = {step = 1, epoch = 1}} do
-    if not known[o[key]] then
-      fail("%s: unknown %s '%s'%s", where, key, o[key], options.hint(o[key], known))
-    end
-  end
-  if o.save_every and not o.folder then fail("%s: save_every needs a folder", where) end
-end
-
 -- How ranks work together: self.model is what batches go through.
 local function share(self, o)
   local zero = is_a(o.optimizer, "dist.ZeRO") and o.optimizer
@@ -86,7 +60,7 @@ end
 
 function Trainer:init(given)
   local o = options.check("train.Trainer", given, defaults)
-  check(o)
+  checks.check(o)
   self.options, self.optimizer = o, o.optimizer
   self.device = o.device or (o.model:parameters()[1] or o.optimizer.groups[1].params[1]).device
   self.scaler = o.scaler or flare.optim.GradScaler{enabled = o.autocast == "f16"}
@@ -117,11 +91,12 @@ end
 -- Loss, predictions and targets of a batch.
 local function forward(self, batch)
   local o = self.options
+  local function judged(name, loss, ...) return checks.loss(loss, name), ... end
   local function run(...)
-    if o.step then return o.step(self.model, ...) end
+    if o.step then return judged("step", o.step(self.model, ...)) end
     local x, y = ...
     local predicted = self.model(x)
-    return o.loss(predicted, y), predicted, y
+    return judged("loss", o.loss(predicted, y), predicted, y)
   end
   if not o.autocast then return run(table.unpack(batch, 1, batch.n)) end
   return core.autocast(o.autocast, run, table.unpack(batch, 1, batch.n))
@@ -205,7 +180,7 @@ local function call(self, event, figures)
 end
 
 local function write(self, figures)
-  if self.log then assert(self.log:write(figures)) end
+  if self.log then files.sure(self.log:write(figures)) end
 end
 
 --- Ends `fit` after this step, on all ranks that call it; the next `fit` continues.
@@ -277,8 +252,7 @@ function Trainer:fit()
     if o.resume then self:restore() end
   end
   if self.first then
-    self.log = type(o.log) == "string" and assert(flare.log.metrics(o.log, {after = self.at}))
-      or o.log
+    self.log = files.log(self)
   end
   local total = o.steps or o.epochs * math.ceil(o.train:batches() / o.accumulate)
   local bar = o.progress and self.first
