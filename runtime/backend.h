@@ -217,7 +217,8 @@ enum {
   FL_BACKEND_HOST = 1,    /* its memory is the host's: pointers may be read */
   FL_BACKEND_ASYNC = 2,   /* launches return before they have run */
   FL_BACKEND_LAZY = 4,    /* devices are counted when one is first asked for */
-  FL_BACKEND_UNLISTED = 8 /* messages do not offer its devices */
+  FL_BACKEND_UNLISTED = 8, /* messages do not offer its devices */
+  FL_BACKEND_PROBES = 16   /* `prepare` takes the kernels of all rows */
 };
 
 /* Functions may be NULL where a comment says so. All return a status with a
@@ -321,10 +322,12 @@ struct fl_backend {
   /* Whether the launch of that number can never be changed: it has work of
    * another library, or copies */
   bool (*exec_fixed)(fl_backend *b, const fl_graph_exec *e, uint64_t seq);
-  /* Launches of a kernel, "tile", "expr" or "epilogue", will come with operands
-   * like those of `l`, a probe: `ready` is false while what they need is being
-   * made, beside the caller. The caller asks again later, or launches and
-   * waits. It fails if they never can run. NULL: they are always ready. */
+  /* Launches of a kernel, "tile", "expr" or "epilogue", and with
+   * FL_BACKEND_PROBES that of any row, will come with operands like those of
+   * `l`, a probe: `ready` is false while what they need is being made, beside
+   * the caller. The caller asks again later, or launches and waits. It fails if
+   * they never can run; of a row that says nothing. NULL: they are always
+   * ready. */
   fl_status (*prepare)(fl_backend *b, fl_kernel k, const fl_launch *l,
                        bool *ready);
 };

@@ -122,6 +122,57 @@ describe("kernels of a plan on a GPU that computes nothing", function()
     assert.equal("0\n", said)
   end)
 
+  it("are all there when the plan first runs, those of chunks too", function()
+    local said, status = fakes.run(place, ("FLARE_COMPILE=on FLARE_CACHE=off FAKE_COMPILED='%s'")
+      :format(place .. "/names"), [[
+      local flare = require "flare"
+      local F = flare.nn.functional
+      local x = flare.randn({512, 64}, {device = "cuda", dtype = "bf16"})
+      local w = flare.randn({1000, 64}, {device = "cuda", dtype = "bf16"}):requires_grad_()
+      local target = flare.range(1, 512, {dtype = "i64"}):to "cuda"
+      local step = flare.compile(function()
+        w.grad = nil
+        F.cross_entropy(F.linear(x, w), target):backward()
+      end, {chunk = 128 * 1000 * 2})
+      local function names()
+        local n = 0
+        for _ in io.lines(os.getenv "FAKE_COMPILED") do n = n + 1 end
+        return n
+      end
+      for turn = 1, 5000 do
+        local before = names()
+        step()
+        local stats = flare.compile_stats(step)
+        if stats.planned > 0 then return print(names() - before, stats.chunks) end
+        os.execute "sleep 0.01"
+      end
+    ]])
+    assert.equal(0, status, said)
+    assert.equal("0\t4\n", said)
+  end)
+
+  it("of operators are compiled beside each other in the first call", function()
+    local said, status = fakes.run(place, ("FLARE_COMPILE=on FLARE_CACHE=off FAKE_BESIDE='%s'")
+      :format(place .. "/beside"), [[
+      local flare = require "flare"
+      local x = flare.randn({8, 32}, {device = "cuda"})
+      local step = flare.compile(function()
+        return x:exp(), x:sum(1), x:cumsum(1), x:softmax(2), x:sort(2), x:log(), x:tanh(),
+          x:transpose(1, 2):contiguous(), x:amax(2), x:prod(1), x:sin(), x:median(2)
+      end)
+      local function names()
+        local n, f = 0, io.open(os.getenv "FAKE_BESIDE")
+        for _ in (f and f:lines() or load "return nil") do n = n + 1 end
+        return n
+      end
+      local before = names()
+      step()
+      print(names() - before >= 4)
+    ]])
+    assert.equal(0, status, said)
+    assert.equal("true\n", said)
+  end)
+
   it("that cannot be compiled leave the function without a plan", function()
     local said = beside("fail", "stats().failure")
     assert.matches("^0\t0\tcompiling tile: ", said)

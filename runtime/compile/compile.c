@@ -447,6 +447,7 @@ bool fli_compiled_plan(fli_window *w, fl_status *status) {
     fli_pure_see(c->pure, w, p);
   if (p->seen++ == 0 && !c->first && !c->memory) {
     c->fresh = true;
+    fli_window_prepare(w);
     return false;
   }
   bool known = p->built;

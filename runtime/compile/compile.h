@@ -59,6 +59,7 @@ typedef struct fli_step { /* a launch of a plan */
   uint32_t made, n_made; /* slots that get memory before it */
   uint32_t last, n_last; /* slots that nothing uses behind it */
   struct fli_loop *loop; /* launches that run chunk by chunk (chunk.h) */
+  bool ready;            /* its kernels are there */
 } fli_step;
 
 typedef struct fli_repeat { /* a launch that runs a second time (repeat.c) */
@@ -159,6 +160,8 @@ bool fli_sums_allowed(fl_runtime *rt, fl_device d);
 /* Asks the backend for the kernels of the plan: those of the first p->prepared
  * steps are there. A failure is of one that there will never be. */
 fl_status fli_plan_prepare(fli_plan *p, const fli_window *w);
+/* Asks for those of the launches of a window that runs without a plan. */
+void fli_window_prepare(const fli_window *w);
 /* Forgets the steps. */
 void fli_plan_unbuild(fli_plan *p);
 /* The windows that come are likely to be like those of p, or NULL. */

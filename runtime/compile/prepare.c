@@ -1,6 +1,7 @@
-/* Fused kernels of a plan before they are launched. A backend may have to
- * compile them, which takes longer than many calls: meanwhile windows run
- * without the plan. */
+/* Kernels before they are launched, which a backend may have to compile. Those
+ * of a plan take longer than many calls: windows run without it meanwhile.
+ * Those of a window that is new are compiled beside each other while its
+ * launches run, in their order. */
 #include "chunk.h"
 #include "fuse.h"
 #include "../ops/number.h"
@@ -99,6 +100,77 @@ static fl_status prepare_epilogue(const fli_plan *p, const fli_window *w,
   return b->prepare(b, op->kernel[w->device >> 8], &l, ready);
 }
 
+/* --- rows --- */
+
+static void *some_scratch(fl_scratch *s, size_t bytes) {
+  (void)s, (void)bytes;
+  return (void *)((uintptr_t)1 << 12);
+}
+
+/* Where the operand lies, or could, if its storage has no memory yet. */
+static void prepare_operand(const fli_window *w, const fli_entry *e,
+                            const fli_arg *a, fl_view *v) {
+  static const fli_step plain;
+  const fl_storage *s = a->slot < 0 ? NULL : w->slots[a->slot].s;
+  if (s && !s->pending)
+    fli_window_view(w, a, e->common, v);
+  else
+    prepare_arg(&plain, e, a, v);
+}
+
+/* A launch of a row; what it fails with is for the launch to say. */
+static void prepare_row(const fli_window *w, const fli_entry *e, bool *ready) {
+  fl_backend *b = fli_backend(w->rt, w->device);
+  fl_kernel kernel = e->op->kernel[w->device >> 8];
+  int n = e->n_in + e->n_out;
+  if (!(b->flags & FL_BACKEND_PROBES) || !kernel || e->op->native ||
+      e->op->id >= FLI_OPS)
+    return;
+  fl_view *v = fli_malloc(w->rt, (size_t)n * sizeof *v);
+  fl_scratch some = {.get = some_scratch};
+  if (!v)
+    return;
+  for (int k = 0; k < n; k++)
+    prepare_operand(w, e, &w->args[e->arg + (uint32_t)k], &v[k]);
+  if (e->op->marks & FLI_MARK_POINTWISE)
+    fli_views_by_memory(e->n_in, v, e->n_out, v + e->n_in);
+  fl_launch l = {.op = e->op->info.name,
+                 .n_in = e->n_in,
+                 .n_out = e->n_out,
+                 .in = v,
+                 .out = v + e->n_in,
+                 .attrs = fli_entry_attrs(w, e),
+                 .base = e->base,
+                 .writes = e->writes,
+                 .scratch = &some,
+                 .device = w->device & 255,
+                 .stream = fli_stream(w->rt, w->device),
+                 .probe = true};
+  bool there = true;
+  if (b->prepare(b, kernel, &l, &there) == FL_OK && !there)
+    *ready = false;
+  fli_mfree(v);
+}
+
+void fli_window_prepare(const fli_window *w) {
+  bool ready; /* they are not waited for */
+  fl_backend *b = fli_backend(w->rt, w->device);
+  if (!b->prepare || !(b->flags & FL_BACKEND_PROBES) || w->rt->capture)
+    return;
+  bool *flags = fli_malloc(w->rt, w->n_slots + w->n);
+  if (!flags)
+    return;
+  for (uint32_t k = 0; k < w->n_slots; k++)
+    flags[k] = !w->slots[k].made || w->slots[k].held;
+  fli_window_runs(w, flags, flags + w->n_slots);
+  for (uint32_t i = 0; i < w->n; i++)
+    if (flags[w->n_slots + i])
+      prepare_row(w, &w->entries[i], &ready);
+  fli_mfree(flags);
+}
+
+/* --- steps --- */
+
 static fl_status prepare_step(const fli_plan *p, const fli_window *w,
                               const fli_step *x, bool *ready) {
   fl_view v[FL_TILE_OPERANDS];
@@ -149,9 +221,11 @@ fl_status fli_plan_prepare(fli_plan *p, const fli_window *w) {
     return FL_OK;
   }
   for (uint32_t i = p->prepared; i < p->n_steps; i++) {
-    const fli_step *x = &p->steps[i];
+    fli_step *x = &p->steps[i];
     bool ready = true;
-    if (x->loop)
+    if (x->ready)
+      ; /* as it was found earlier */
+    else if (x->loop)
       FLI_TRY(fli_loop_prepare(x->loop, &ready));
     else if (x->leader)
       FLI_TRY(prepare_epilogue(p, w, x, &ready));
@@ -159,6 +233,9 @@ fl_status fli_plan_prepare(fli_plan *p, const fli_window *w) {
       prepare_list(p, w, x, &ready);
     else if (x->tile || (x->op && x->op->program))
       FLI_TRY(prepare_step(p, w, x, &ready));
+    else if (!x->op)
+      prepare_row(w, entry_of(p, w, x->entry), &ready);
+    x->ready = ready;
     all = all && ready;
     p->prepared += all;
   }

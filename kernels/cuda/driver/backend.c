@@ -491,7 +491,7 @@ fl_status fl_cuda_open(const fl_backend_options *o, fl_backend *cpu,
   c->base = (fl_backend){
       .struct_size = sizeof(fl_backend),
       .name = "cuda",
-      .flags = FL_BACKEND_ASYNC | FL_BACKEND_LAZY,
+      .flags = FL_BACKEND_ASYNC | FL_BACKEND_LAZY | FL_BACKEND_PROBES,
       .device_count = device_count,
       .kernel = find_kernel,
       .launch = backend_launch,

@@ -93,6 +93,8 @@ static fl_status host_run(const fl_launch *l, host *h, fl_view *in,
 }
 
 fl_status flc_on_host(const fl_launch *l) {
+  if (l->probe)
+    return FL_OK;
   host h = {.scratch = {host_get}};
   fl_view *views = malloc((size_t)(l->n_in + l->n_out) * sizeof *views);
   if (!views)

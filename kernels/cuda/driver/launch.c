@@ -178,6 +178,8 @@ fl_status flc_zero(const fl_launch *l, void *p, size_t bytes) {
 
 fl_status flc_read(const fl_launch *l, void *to, const void *from,
                    size_t bytes) {
+  if (l->probe)
+    return FL_EUNSUPPORTED;
   fl_status s = flc_capture_waits(l->stream, l->op);
   if (s)
     return s;

@@ -498,7 +498,8 @@ static fl_status run_shape(call *c, flc_tuned *place, bool own) {
   return s == FL_OK ? s : ours && !timed ? s : run_by(c, ours ? &by : NULL);
 }
 
-/* All kernels that a measurement may run, and the one behind the library's. */
+/* Of a product with something behind it: all kernels that a measurement may
+ * run, and the one behind the library's. */
 static fl_status multiply_probe(const fl_launch *l, const flc_product *p) {
   call c = {.l = l, .p = p};
   fl_status s = flc_product_skinny(p) ? flc_product_run_skinny(l, p) : FL_OK;
@@ -516,7 +517,7 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p) {
   int64_t key[FLC_KEY];
   if (work == 0 || (by != FLC_LIBRARY && flc_product_surely_skinny(l, p)))
     return flc_product_own(l, p);
-  if (l->probe)
+  if (l->probe && l->row)
     return multiply_probe(l, p);
   fl_status s;
   if (flc_product_padded(l, p, &s) || (s = flc_product_align(l, p)))
@@ -524,6 +525,8 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p) {
   if (by == FLC_OWN || (by == FLC_AUTO && work < SMALL) || !flc_blas_get() ||
       !(c.handle = handle_of(l)) || !cublaslt_describe(&c, key))
     return flc_product_own(l, p);
+  if (l->probe)
+    return c.inside ? FL_OK : cublaslt_apply(l, p, c.to, c.biased);
   key[FLC_KEY - 1] = by * 2 + flc_deterministic();
   flc_tuned *place = flc_tuned_of(key);
   if (!place)

@@ -449,6 +449,17 @@ static void key_of(const fl_launch *l, const flc_conv *c,
     *at++ = y[2].stride[i];
 }
 
+/* Of a probe: our kernels beside the library's first plan. */
+static fl_status probe_first(call *k) {
+  if (ours_first(k->c))
+    return by_ours(k->l, k->c);
+  fl_status s = FL_OK;
+  if (!k->last && lies_packed(k->c) && can_pack(k->c) && cudnn_prepare(k) &&
+      (s = pack_inputs(k)) == FL_OK)
+    s = unpack_result(k);
+  return s == FL_OK && k->c->bias ? add_bias(k->l, k->c) : s;
+}
+
 /* With weights contiguous or, where lies_last says so, as they lie. */
 static fl_status convolve(const fl_launch *l, const flc_conv *c) {
   int by = flc_setting_of(FLC_CONV);
@@ -463,6 +474,8 @@ static fl_status convolve(const fl_launch *l, const flc_conv *c) {
       !flc_dnn_planes(c, &c->y, &k.layout[2]) || !flc_dnn_get())
     return by_ours(l, c);
   k.weights = c->w ? c->w : c->w_last;
+  if (l->probe)
+    return probe_first(&k);
   flc_dnn_weights(c, k.weights, &k.layout[1], k.last);
   key_of(l, c, k.layout, by, k.last, key);
   flc_tuned *place = flc_tuned_of(key);

@@ -96,6 +96,8 @@ static bool handles_of(int device, flc_solver *s) {
 }
 
 fl_status flc_solver_open(const fl_launch *l, flc_solver *s) {
+  if (l->probe)
+    return FL_EUNSUPPORTED;
   if (!(s->t = flc_cusolver_get()) || !(s->blas = flc_cublas_get()))
     return FL_EDEVICE;
   char *room = fl_scratch_get(l, WORKSPACE + ALIGNED);

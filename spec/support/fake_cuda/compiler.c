@@ -1,8 +1,11 @@
 /* NVRTC 13.0 that compiles anything into an image of 64 bytes, the name of the
  * file. The names of kernels are added to the file FAKE_COMPILED, a line for
  * each; FAKE_WAITING gets file and name of those that call what waits for the
- * kernel in front (early.cuh). Kernels "tile" are compiled when the file
+ * kernel in front (early.cuh), FAKE_BESIDE the
+ * names of those that another thread than the program's compiles, each in 2 ms
+ * at least. Kernels "tile" are compiled when the file
  * FAKE_TILES exists; where it says "fail", they cannot be. */
+#define _GNU_SOURCE /* gettid */
 #include "../../../kernels/cuda/driver/library.h"
 
 #include <stdio.h>
@@ -72,6 +75,10 @@ static int waits(const char *source, const char *entry) {
 
 nvrtcResult nvrtcAddNameExpression(nvrtcProgram program, const char *text) {
   note_in("FAKE_COMPILED", "", text);
+  if (gettid() != getpid())
+    note_in("FAKE_BESIDE", "", text);
+  if (getenv("FAKE_BESIDE"))
+    usleep(2000);
   if (waits(program->source, text))
     note_in("FAKE_WAITING", program->file, text);
   return 0;
