@@ -43,6 +43,10 @@ describe("flare.provenance", function()
       ["local f = flare.compile(function(x)\nreturn (x * 2)\nend)\nlocal x = flare.ones(3)\n"
         .. "for k = 1, 4 do\nlocal y = f(x)\nif k == 4 then y\n:view(2, 2)\nend\nend"] = {
         "f32 (3) cpu, made at user.lua:3"},
+      -- within one, of what waits for its kernel
+      ["local w = flare.ones(4, 2)\nlocal f = flare.compile(function(x)\nlocal h = x * 2\n"
+        .. "return (h:matmul(w))\nend)\nfor k = 1, 4 do f(flare.ones(3, k < 4 and 4 or 5)) end"] = {
+        "f32 (3, 5) cpu, made at user.lua:4", "f32 (4, 2) cpu, made at user.lua:2"},
     } do
       assert.equal(table.concat(lines, "\n"), flare.provenance(failed(start .. text)), text)
     end

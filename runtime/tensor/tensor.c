@@ -399,7 +399,7 @@ static fl_status with_storage(fl_runtime *rt, const fl_meta *m, size_t bytes,
 }
 
 static fl_status tensor_pending(fl_runtime *rt, const fl_meta *m, size_t bytes,
-                                fl_device d, fl_tensor **out) {
+                                fl_device d, fl_site site, fl_tensor **out) {
   fl_tensor *t;
   fl_storage *s;
   FLI_TRY(fli_tensor_header(rt, &t));
@@ -409,6 +409,7 @@ static fl_status tensor_pending(fl_runtime *rt, const fl_meta *m, size_t bytes,
     fl_tensor_release(t);
     return status;
   }
+  s->write_site = site;
   fli_tensor_attach(t, s);
   *out = t;
   return FL_OK;
@@ -437,7 +438,7 @@ fl_status fli_tensor_make(fl_runtime *rt, const fl_meta *m, size_t bytes,
 
 fl_status fli_tensor_result(fl_runtime *rt, const fl_meta *m, size_t bytes,
                             fl_device d, fl_site site, fl_tensor **out) {
-  return rt->window && !rt->meta ? tensor_pending(rt, m, bytes, d, out)
+  return rt->window && !rt->meta ? tensor_pending(rt, m, bytes, d, site, out)
                                  : fli_tensor_make(rt, m, bytes, d, site, out);
 }
 
