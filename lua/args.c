@@ -252,7 +252,9 @@ static const char *param_at(const void *list, int i) {
   static const char *const more[] = {"base", "generator", "device", "all",
                                      "requires_grad"};
   const fl_op_info *info = list;
-  return i < info->n_params ? info->params[i].name : more[i - info->n_params];
+  if (i >= info->n_params)
+    return more[i - info->n_params];
+  return info->params[i].kind == FL_P_RNG ? more[1] : info->params[i].name;
 }
 
 /* Without tensors among its inputs: a generator's are none. */

@@ -340,6 +340,7 @@ int luaopen_flare_core(lua_State *L) {
   fll_keep_core(L);
   fll_gc_core(L);
   fll_error_core(L);
+  fll_hint_core(L);
   fll_provenance_core(L);
   fll_missing_core(L);
   fll_profile_core(L);

@@ -493,7 +493,9 @@ static int make_custom(lua_State *L) {
 static int func(lua_State *L) {
   static const char *const options[] = {"name", "forward", "backward", NULL};
   fll_enter(L);
-  luaL_checktype(L, 1, LUA_TTABLE);
+  if (!lua_istable(L, 1))
+    fll_error(L, "func: expected {forward = f, backward = f}, got %s",
+              fll_typename(L, 1));
   lua_settop(L, 1);
   fll_checkoptions(L, 1, "func", options);
   for (int k = 1; k < 3; k++) {

@@ -1,6 +1,6 @@
 /* Errors as a script sees them: the user's line in front, the path of the
- * module that was running behind, and a hint where a newcomer's slip is known.
- * The one place that raises. */
+ * module that was running behind, and the nearest known name for a wrong one.
+ * The one place that raises. What is added to Lua's own errors is in hint.c. */
 #include "provenance.h"
 
 #include <ctype.h>
@@ -181,7 +181,7 @@ static const char *rename_row(lua_State *L, fl_lua *st, const char *text) {
 }
 
 /* Whether the value on top is a part of the library, such as flare or nn. */
-static bool is_part(lua_State *L) {
+bool fll_is_part(lua_State *L) {
   if (lua_type(L, -1) != LUA_TTABLE || !lua_getmetatable(L, -1))
     return false;
   lua_pushliteral(L, "__pairs");
@@ -216,7 +216,7 @@ static const char *colon_hint(lua_State *L, const fl_lua *st) {
     if (strcmp(ar.namewhat, "method") == 0)
       f = ar.name;
     for (int i = 1; i <= 2 && !part && lua_getlocal(L, &ar, i); i++)
-      if (is_part(L))
+      if (fll_is_part(L))
         part = part_name(L);
       else
         lua_pop(L, 1);
@@ -396,6 +396,7 @@ static const struct {
     {"uniform", "rand"},
     {"normal", "randn"},
     {"seed", "manual_seed"},
+    {"seed", "generator"},
     {"get_num_threads", "threads"},
     {"astype", "to"},
     {"data", "detach"},
@@ -502,220 +503,14 @@ const char *fll_nearest(const char *name, int n,
   return best ? plain_twin(name, best, n, at, list) : NULL;
 }
 
-/* --- hints for errors that Lua itself raises --- */
-
-static const struct {
-  const char *part, *hint;
-} hints[] = {
-    {"near '!'", "Lua writes not equal as ~= (tensors: x:ne(y))"},
-    {"near '!='", "Lua writes not equal as ~= (tensors: x:ne(y))"},
-    {"syntax error near '+'", "Lua has no += or ++: x = x + 1, or x:add_(1)"},
-    {"syntax error near '-'", "Lua has no -= or --: x = x - 1, or x:sub_(1)"},
-    {"syntax error near '*'",
-     "a power is x ^ y; Lua has no *=: x = x * 2, or x:mul_(2)"},
-    {"syntax error near '/'", "Lua has no /=: x = x / 2, or x:div_(2)"},
-    {"unexpected symbol near '*'", "a power is x ^ y"},
-    {"unexpected symbol near '['", "a list is {1, 2, 3}"},
-    {"unexpected symbol near '{'", "a block has no braces, it ends with end"},
-    {"near '@'", "a product of matrices is x:matmul(y)"},
-    {"near '?'", "Lua chooses by: condition and x or y"},
-    {"near '#'", "a comment begins with --"},
-    {"near '//'", "a comment begins with --"},
-    {"']' expected near ':'", "a range of positions is x[{{first, last}}]"},
-    {"']' expected near ','", "several positions are a table: x[{1, 2}]"},
-    {"unexpected symbol near ':'", "all of a dim is {}: x[{{}, 1}]"},
-    {"<name> expected near 'repeat'",
-     "it is x:tile({2, 1}): repeat is a word of Lua"},
-    {"function arguments expected near", "a method is called: x:dim()"},
-    {"'}' expected near ':'", "a table is {name = value, [key] = value}"},
-    {"')' expected near '='",
-     "what has names is a table: f(x, {name = value})"},
-    {"'then' expected near '='", "Lua compares by =="},
-    {"'then' expected near ':'", "Lua writes: if condition then ... end"},
-    {"'do' expected near", "Lua writes: for ... do ... end"},
-    {"syntax error near 'flare'",
-     "Lua has no import or with: local flare = require \"flare\", "
-     "flare.no_grad(function() ... end)"},
-    {"')' expected near ','",
-     "Lua has no tuples: flare.zeros(3, 4), or a table: {3, 4}"},
-    {"attempt to add a 'string'", "strings are joined by .."},
-    {"near '&'", "Lua writes and, or, not"},
-    {"near '|'", "Lua writes and, or, not"},
-    {"(global 'flare')",
-     "a script starts with: local flare = require \"flare\""},
-    {"(global 'torch')",
-     "torch is flare here: local flare = require \"flare\""},
-    {"(global 'np')",
-     "arrays are flare's tensors: local flare = require \"flare\""},
-    {"(global 'F')", "its functions are in flare: flare.relu(x)"},
-    {"(global 'len')", "a length is #x"},
-    {"(global 'range')", "Lua counts by: for i = 1, n do"},
-    {"(global 'enumerate')", "Lua writes: for i, value in ipairs(list) do"},
-    {"(global 'str')", "it is tostring(x)"},
-    {"(global 'int')", "it is math.floor(x)"},
-    {"(method 'extend')", "it is local Net = flare.class(\"Net\", nn.Module)"},
-    {"(method 'children')", "it is model:modules(), or model:named_modules()"},
-    {"(method 'register_buffer')", "it is self.name = self:buffer(tensor)"},
-    {"(method 'register_parameter')", "it is self.name = self:param(tensor)"},
-    {"(method 'add_module')", "it is self.name = module"},
-    {"(method 'requires_grad_')", "it is model:freeze(), model:freeze(false)"},
-    {"(method 'get_last_lr')", "it is schedule:lr()"},
-    {"(method 'add')", "it is model:append(layer)"},
-    {"have no 'cpu'", "it is x:to(\"cpu\")"},
-    {"have no 'values'", "x:max(1) and x:sort() return values and positions"},
-    {"have no 'indices'", "x:max(1) and x:sort() return values and positions"},
-    {"have no 'numpy'", "files are shared: flare.io.npy.save(path, x)"},
-    {"attempt to index a function value (field 'fft')", "it is flare.fft(x)"},
-    {"(field 'is_available')", "it is flare.cuda.available()"},
-    {"(field 'param_groups')", "it is optimizer.groups"},
-    {"nil value (field 'grad')",
-     "it is there after backward, if x requires a gradient"},
-    {"(number expected, got flare.tensor)", "a tensor's number is x:item()"},
-    {"but must be positions",
-     "whole numbers are made by flare.tensor({1, 2}, {dtype = \"i64\"})"},
-    {"and must be i64 or i32",
-     "whole numbers are made by flare.tensor({1, 2}, {dtype = \"i64\"})"},
-    {"attempt to call a string value (", "it is read without (): x.dtype"},
-    {"attempt to call a number value (", "it is read without (): x.ndim"},
-    {"attempt to call a boolean value (",
-     "it is read without (): x.requires_grad"},
-    {" value (local 'self')",
-     "methods are called with ':', as in model:forward(x)"},
-    {"attempt to index a nil value (global 'self')",
-     "methods are defined with ':', as in function Net:forward(x)"},
-    {"attempt to index a boolean value",
-     "== gives true or false; elementwise it is x:eq(y)"},
-    {"attempt to call a flare.shape value", "shape is a table: x.shape[1]"},
-    {"C stack overflow", "modules can call each other about 190 deep"},
-};
-
-static int field(lua_State *L) {
-  lua_gettable(L, 1);
-  return 1;
-}
-
-/* Pushes the X of "(kind 'X')" in a message. */
-static bool push_name(lua_State *L, const char *text, const char *kind) {
-  const char *name = strstr(text, kind);
-  const char *end = name ? strchr(name += strlen(kind), '\'') : NULL;
-  if (end)
-    lua_pushlstring(L, name, (size_t)(end - name));
-  return end != NULL;
-}
-
-/* Pushes the global that the message lacks, if it is a name of flare's. */
-static bool push_ours(lua_State *L, const char *text) {
-  if (!push_name(L, text, "(global '"))
-    return false;
-  lua_pushcfunction(L, field);
-  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-  int has = lua_getfield(L, -1, "flare");
-  lua_remove(L, -2);
-  lua_pushvalue(L, 2);
-  bool ours =
-      has == LUA_TTABLE && lua_pcall(L, 2, 1, 0) == LUA_OK && !lua_isnil(L, -1);
-  lua_settop(L, 2);
-  return ours;
-}
-
-static const char *name_at(const void *list, int i) {
-  return ((const char *const *)list)[i];
-}
-
-/* Pushes the method that was meant, if the message lacks one that has nearly
- * its name: of all classes that are loaded, as the object is not known. */
-static bool push_method(lua_State *L, const char *text) {
-  enum { MOST = 512 };
-  const char *names[MOST];
-  int n = 0;
-  lua_settop(L, 1);
-  if (!push_name(L, text, "(method '"))
-    return false;
-  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-  for (lua_pushnil(L); lua_next(L, 3); lua_settop(L, 4)) {
-    if (!lua_istable(L, 5) || luaL_getmetafield(L, 5, "__call") == LUA_TNIL)
-      continue;
-    lua_settop(L, 5);
-    for (lua_pushnil(L); lua_next(L, 5); lua_pop(L, 1))
-      if (n < MOST && lua_isfunction(L, -1) && lua_type(L, -2) == LUA_TSTRING)
-        names[n++] = lua_tostring(L, -2); /* the class keeps it */
-  }
-  const char *said = lua_tostring(L, 2);
-  const char *near = fll_nearest(said, n, name_at, names);
-  bool other = near && strcmp(near, said) != 0; /* not another class's own */
-  lua_settop(L, 1);
-  lua_pushstring(L, near);
-  return other;
-}
-
-/* Whether the text has the part, and no longer name where the part ends in one.
- */
-static bool has_part(const char *text, const char *part) {
-  size_t n = strlen(part);
-  bool name = isalpha((unsigned char)part[n - 1]);
-  for (const char *s = strstr(text, part); s; s = strstr(s + 1, part))
-    if (!name || !(isalpha((unsigned char)s[n]) || s[n] == '_'))
-      return true;
-  return false;
-}
-
-const char *fll_hint_of(const char *text) {
-  for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
-    if (has_part(text, hints[i].part))
-      return hints[i].hint;
-  return NULL;
-}
-
-static void push_hinted(lua_State *L, const char *text) {
-  const char *known = fll_hint_of(text);
-  if (known)
-    lua_pushfstring(L, "%s (%s)", text, known);
-  else if (push_ours(L, text))
-    lua_pushfstring(L, "%s (here it is flare.%s)", text, lua_tostring(L, -1));
-  else if (push_method(L, text))
-    lua_pushfstring(L, "%s (did you mean '%s'?)", text, lua_tostring(L, -1));
-  else
-    lua_pushstring(L, text);
-}
-
-/* Replaces the line of the library that an error of Lua itself begins with by
- * the script's line. Called by a message handler, on the stack of the error:
- * the library's innermost function is below the handler's. */
-static const char *push_script_line(lua_State *L, const char *text) {
-  fl_lua *st = state_or_null(L);
-  const char *library = st && st->rt && *st->library ? st->library + 1 : "";
-  size_t n = strlen(library);
-  const char *rest =
-      n && strncmp(text, library, n) == 0 ? strchr(text, ':') : 0;
-  lua_Debug ar = {.source = ""};
-  int level = 0;
-  while (rest && isdigit((unsigned char)rest[1]))
-    rest++;
-  if (!rest || rest[1] != ':')
-    return lua_pushstring(L, text);
-  while (!fll_is_library(st, ar.source) && lua_getstack(L, ++level, &ar))
-    lua_getinfo(L, "S", &ar);
-  fl_site site = fll_site_from(L, st, level);
-  const char *where = site ? fl_site_text(st->rt, site) : library;
-  return strncmp(where, library, n) == 0
-             ? lua_pushstring(L, text)
-             : lua_pushfstring(L, "%s%s", where, rest + 1);
-}
-
-/* core.hint(message): the message, with a hint if there is one for it. */
-static int hint(lua_State *L) {
-  luaL_checkstring(L, 1);
-  lua_settop(L, 1);
-  const char *text = push_script_line(L, lua_tostring(L, 1));
-  lua_replace(L, 1);
-  push_hinted(L, text);
-  return 1;
-}
-
 /* core.raise(message): as our own errors, at the user's line, with the module.
  * For the library's Lua files. */
 static int raise(lua_State *L) {
   return raise_text(L, luaL_checkstring(L, 1));
+}
+
+const char *fll_name_at(const void *list, int i) {
+  return ((const char *const *)list)[i];
 }
 
 /* core.nearest(name, names) */
@@ -730,7 +525,7 @@ static int nearest(lua_State *L) {
       names[have++] = lua_tostring(L, -1);
     lua_pop(L, 1);
   }
-  lua_pushstring(L, fll_nearest(name, have, name_at, names));
+  lua_pushstring(L, fll_nearest(name, have, fll_name_at, names));
   return 1;
 }
 
@@ -749,8 +544,7 @@ static int library(lua_State *L) {
 }
 
 void fll_error_core(lua_State *L) {
-  static const luaL_Reg functions[] = {{"hint", hint},
-                                       {"raise", raise},
+  static const luaL_Reg functions[] = {{"raise", raise},
                                        {"nearest", nearest},
                                        {"library", library},
                                        {NULL, NULL}};

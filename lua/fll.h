@@ -308,13 +308,13 @@ int fll_argerror(lua_State *L, const char *where, const char *param,
 /* The name among n that is nearest, NULL if none is near. */
 const char *fll_nearest(const char *name, int n,
                         const char *(*at)(const void *, int), const void *list);
-/* A hint, if the function that runs has a tensor for its `self`. */
-const char *fll_selfhint(lua_State *L);
-/* nil, message: how the world's failures are returned */
-int fll_failed(lua_State *L, const char *format, ...);
-const char *fll_hint_of(const char *text); /* NULL: none is known */
-int fll_messageh(lua_State *L);            /* adds hints and a traceback */
-void fll_error_core(lua_State *L);
+const char *fll_selfhint(lua_State *L); /* where `self` is a tensor */
+int fll_failed(lua_State *L, const char *format, ...); /* nil, message */
+const char *fll_hint_of(const char *text);             /* NULL: none is known */
+int fll_messageh(lua_State *L); /* adds hints and a traceback */
+bool fll_is_part(lua_State *L); /* the top is a table of the library */
+const char *fll_name_at(const void *list, int i);
+void fll_error_core(lua_State *L), fll_hint_core(lua_State *L);
 void fll_missing_core(lua_State *L), fll_profile_core(lua_State *L);
 
 static inline void fll_check(lua_State *L, fl_lua *st, fl_status s) {

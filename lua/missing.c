@@ -5,10 +5,6 @@
 
 enum { OP_SELF = 20, MOST = 512, DEEPEST = 64, MOST_INDEXES = 4 };
 
-static const char *name_at(const void *list, int i) {
-  return ((const char *const *)list)[i];
-}
-
 /* Whether a Lua function is an __index that was called with the key at 2. */
 static bool looks_up_key(lua_State *L, const lua_Debug *ar) {
   if (!lua_getlocal(L, ar, 2))
@@ -82,7 +78,7 @@ static int missing_method(lua_State *L) {
   const char *hint = fll_hint_of(lua_pushfstring(L, "(method '%s')", key));
   if (hint)
     fll_error(L, "%s has no method '%s' (%s)", class_name, key, hint);
-  const char *near = fll_nearest(key, n, name_at, names);
+  const char *near = fll_nearest(key, n, fll_name_at, names);
   if (near)
     fll_error(L, "%s has no method '%s' (did you mean '%s'?)", class_name, key,
               near);

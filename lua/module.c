@@ -85,6 +85,17 @@ static bool is_object(lua_State *L) {
   return yes;
 }
 
+/* What was passed in place of an object: "nothing", "the class Net", ... */
+static const char *what_instead(lua_State *L) {
+  if (lua_isnoneornil(L, 1))
+    return "nothing";
+  lua_pushliteral(L, "__name");
+  if (lua_istable(L, 1) && lua_rawget(L, 1) == LUA_TSTRING)
+    return lua_pushfstring(L, "the class %s: %s() makes an object",
+                           lua_tostring(L, -1), lua_tostring(L, -1));
+  return fll_typename(L, 1);
+}
+
 /* (self, ...) -> f(self, ...). Upvalues: f, the class, the name of the method,
  * and what an object is called. */
 static int call_method(lua_State *L) {
@@ -95,8 +106,7 @@ static int call_method(lua_State *L) {
               "%s: expected %s %s, got %s; methods are called with ':', as in "
               "%s:%s()",
               name, strchr("aeiou", word[0]) ? "an" : "a", word,
-              lua_isnoneornil(L, 1) ? "nothing" : fll_typename(L, 1), word,
-              name);
+              what_instead(L), word, name);
   }
   return call_framed(L);
 }

@@ -4,6 +4,7 @@ local core = require "flare.core"
 local names = require "flare.repl.names"
 local reload = require "flare.repl.reload"
 local run = require "flare.repl.run"
+local syntax = require "flare.repl.syntax"
 local terminal = require "flare.repl.terminal"
 
 local print, tostring, os, io, require = print or io.write, tostring, os, io, require
@@ -90,7 +91,7 @@ end
 function commands.time(text, env)
   local chunk, problem = chunks.compile(text, env)
   if text == "" then problem = "the expression is missing: :time expression" end
-  if text == "" or not chunk then return stderr:write(core.hint(problem), "\n") end
+  if text == "" or not chunk then return stderr:write(syntax.hint(problem, text), "\n") end
   local start = core.clock()
   if run.call(chunk) then print(("%.6f s"):format(core.clock() - start)) end
 end

@@ -115,7 +115,7 @@ end
 local function run_text(text, name, ...)
   local chunk, problem = load(text, name, "t")
   if not chunk then
-    complain(hinted(problem))
+    complain(require("flare.repl.syntax").hint(problem, text))
     return false
   end
   return guarded(chunk, ...)
@@ -132,7 +132,8 @@ end
 local function run_file(path, ...)
   local chunk, problem = loadfile(path, "t")
   if not chunk then
-    complain(hinted(problem) .. meant(path) .. require("flare.repl.slips").ended(problem, path))
+    complain(require("flare.repl.syntax").hint(problem, nil, path) .. meant(path)
+             .. require("flare.repl.slips").ended(problem, path))
     return false, problem
   end
   return guarded(chunk, ...)
@@ -147,6 +148,14 @@ local function run_library(word)
     if not ok then error(library, 0) end
     rawset(_G, global, library)
   end)
+end
+
+-- Python's words for true and false are errors as long as they have no value: they would be nil.
+local function watch_words()
+  setmetatable(_G, {__index = function(_, name)
+    if name ~= "True" and name ~= "False" then return end
+    error(require("flare.strict").problem(name), 2)
+  end})
 end
 
 local function run_init()
@@ -299,6 +308,7 @@ return function(args, resume, calm_, ignore)
     print(usage)
     return 0
   end
+  watch_words()
   if not run_init() then return 1 end
   if os.getenv "FLARE_ERROR_FILE" then io.stdout:setvbuf "line" end -- of a launcher
   if flags.W then warn("@on") end

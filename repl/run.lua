@@ -4,6 +4,7 @@ local core = require "flare.core"
 local names = require "flare.repl.names"
 local pager = require "flare.repl.pager"
 local signals = require "flare.repl.signals"
+local syntax = require "flare.repl.syntax"
 local terminal = require "flare.repl.terminal"
 local value_help = require "flare.repl.value"
 
@@ -135,7 +136,7 @@ end
 function M.run(text, env)
   local chunk, problem = chunks.compile(text, env)
   if not chunk then
-    stderr:write(core.hint(problem), "\n")
+    stderr:write(syntax.hint(problem, text), "\n")
     return false
   end
   value_help.remember(text, chunk.run)
@@ -176,7 +177,7 @@ function M.is_remote() return open ~= nil and open.remote ~= nil end
 function M.value(text, env)
   local chunk, problem = chunks.compile(text, env)
   if not chunk then
-    stderr:write(core.hint(problem), "\n")
+    stderr:write(syntax.hint(problem, text), "\n")
     return false
   end
   local results = table.pack(xpcall(chunk.run, M.traced, rest()))

@@ -72,7 +72,8 @@ describe("a line at the prompt", function()
     {"end -- of no_grad", "flare.grad_enabled()", "true"},
     {"end", "'end' has nothing to end: no local is declared <close>"},
     {"local _ <close> = flare.no_grad()", ":close", "flare.grad_enabled()", "true"},
-    {"local k <close> = 5", "prompt:1: variable 'k' got a non-closable value"},
+    {"local k <close> = 5", "prompt:1: variable 'k' got a non-closable value (a "
+     .. "guard is what a call returns: local _ <close> = flare.no_grad())"},
     {"local k <close> = nil; k = 1", "prompt:1: attempt to assign to const variable 'k'"},
     {"z = flare.ones(2)", ":mul(3)", "z:sum():item()", "6.0"},
     {"local kept = 7; error('x', 0)", "kept", "7"},

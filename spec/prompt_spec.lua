@@ -82,7 +82,8 @@ describe("the program", function()
     assert.equal("flare: (command line):1: syntax error near '+' (Lua has no += or ++: "
                  .. "x = x + 1, or x:add_(1))\n", out)
     assert.equal(1, status)
-    assert.match("near '!' %(Lua writes not equal as ~=", (flare("-", "if 1 != 2 then end")))
+    assert.match("near '!' %(Lua writes not x, and not equal as ~=",
+                 (flare("-", "if 1 != 2 then end")))
     assert.match("^flare: [^\n]*a length is #x%)\nstack traceback", (flare "-e 'len(3)'"))
     local lines = prompt {"x = 1", "x += 1", "len(x)"}
     assert.match("x:add_%(1%)", lines)

@@ -183,7 +183,8 @@ describe("train.Trainer", function()
     assert.match("train must be a data.Loader, got table", message(function()
       make{train = {x, y}}
     end))
-    assert.match("optimizer must be an optimizer such as optim.AdamW%(model%), got table",
+    assert.match("optimizer must be an optimizer such as optim.AdamW%(model%), "
+                 .. "got the class AdamW",
       message(function() make{optimizer = optim.AdamW} end))
     assert.match("model must be a module, got a tensor", message(function() make{model = x} end))
     local function said(o, run) return message(function()

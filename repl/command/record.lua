@@ -1,6 +1,6 @@
 --- flare record: runs a script and writes its operators as a recording, for flare simulate.
-local core = require "flare.core"
 local words = require "flare.repl.words"
+local syntax = require "flare.repl.syntax"
 
 local usage = [[
 usage: flare record --out FILE [--skip N] SCRIPT [arguments]
@@ -44,7 +44,7 @@ return function(arguments)
   local o, path, rest = read(arguments)
   if not o then return complain("%s\n%s", path, usage) end
   local chunk, problem = loadfile(path, "t")
-  if not chunk then return complain("%s", core.hint(problem)) end
+  if not chunk then return complain("%s", syntax.hint(problem, nil, path)) end
   rest[0] = path
   _G.arg = rest
   local stop = require "flare.profile".start {peaks = true}

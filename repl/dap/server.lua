@@ -8,6 +8,7 @@ local frames = require "flare.debugger.frames"
 local signals = require "flare.repl.signals"
 local Variables = require "flare.repl.dap.variables"
 local Wire = require "flare.repl.dap.wire"
+local syntax = require "flare.repl.syntax"
 local world = require "flare.debugger.world"
 
 local array = core.json.array
@@ -137,7 +138,7 @@ local function evaluate(frame, text)
   rawset(env, "__all", function(...) return ... end)
   rawset(env, "__keep", function() end)
   local chunk, problem = chunks.compile(text, env)
-  if not chunk then return false, core.hint(problem) end
+  if not chunk then return false, syntax.hint(problem, text) end
   local rest = frame:varargs()
   return xpcall(chunk.run, function(e) return core.hint(tostring(e)) end,
                 table.unpack(rest, 1, rest.n))

@@ -2,6 +2,7 @@
 local chunks, commands, names, run, value_help -- loaded when the streams are in place
 local display = require "flare.repl.jupyter.display"
 local signals = require "flare.repl.signals"
+local syntax = require "flare.repl.syntax"
 
 local M = {}
 
@@ -104,7 +105,7 @@ end
 -- Runs one unit. @return true and its bundle, if it has values; or false and the error's text
 local function run_unit(self, text)
   local chunk, problem = chunks.compile(text, self.env)
-  if not chunk then return false, require("flare.core").hint(problem) end
+  if not chunk then return false, syntax.hint(problem, text) end
   value_help.remember(text, chunk.run)
   local root = signals.start(chunk.run)
   local results = table.pack(xpcall(chunk.run, self.traced))

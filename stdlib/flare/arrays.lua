@@ -39,7 +39,7 @@ local function pieces(where, x, how, dim)
       starts[k + 1] = math.max(1, math.min(at < 0 and at + size + 1 or at, size + 1))
     end
   else
-    fail("%s: expected a number of pieces or a list of positions, got %s", where, type(how))
+    fail("%s: expected a number of pieces or a list of positions, got %s", where, options.kind(how))
   end
   for k, from in ipairs(starts) do
     list[k] = x:narrow(dim, math.min(from, size + 1),

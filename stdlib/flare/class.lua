@@ -11,6 +11,7 @@
 -- the next: `flare.scope` does not close tensors of objects that existed before the scope.
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 
 local construct = core.framed(function(cls, ...)
   local object = setmetatable({}, cls)
@@ -45,9 +46,11 @@ end
 -- @param name the name, which tostring and errors show
 -- @param parent the class to inherit from, or nil
 local function class(_, name, parent)
-  if type(name) ~= "string" then fail("class: the name must be a string, got %s", type(name)) end
+  if type(name) ~= "string" then
+    fail("class: the name must be a string, got %s", options.kind(name))
+  end
   if parent ~= nil and (type(parent) ~= "table" or parent.__index == nil) then
-    fail("class: the parent of %s must be a class, got %s", name, type(parent))
+    fail("class: the parent of %s must be a class, got %s", name, options.kind(parent))
   end
   local cls = {}
   -- Lua looks metamethods up without __index, so they are copied down.

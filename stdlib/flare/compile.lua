@@ -106,7 +106,9 @@ end
 -- @param f what compile returned @return a table
 function M.compile_stats(f)
   local object = objects[f]
-  if not object then fail("compile_stats: expected a compiled function, got %s", type(f)) end
+  if not object then
+    fail("compile_stats: expected a compiled function, got %s", options.kind(f))
+  end
   return core.compiled_stats(object)
 end
 

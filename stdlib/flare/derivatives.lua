@@ -12,7 +12,7 @@ local M = {}
 local function as_list(where, name, x)
   if core.is_tensor(x) then return {x}, true end
   if type(x) ~= "table" or #x == 0 then
-    fail("%s: %s must be a tensor or a list of tensors, got %s", where, name, type(x))
+    fail("%s: %s must be a tensor or a list of tensors, got %s", where, name, options.kind(x))
   end
   for i, t in ipairs(x) do
     if not core.is_tensor(t) then
@@ -40,7 +40,7 @@ end
 local function value(where, f, xs)
   local y = options.callable(where, f)(table.unpack(xs))
   if not core.is_tensor(y) then
-    fail("%s: the function must return a tensor, got %s", where, type(y))
+    fail("%s: the function must return a tensor, got %s", where, options.kind(y))
   end
   return y
 end

@@ -1,5 +1,6 @@
 --- What is in a tensor, in figures.
 local core = require "flare.core"
+local options = require "flare.options"
 
 local M = {}
 
@@ -17,7 +18,7 @@ end
 -- @return a text of several lines
 function M.describe(x)
   if not core.is_tensor(x) then
-    require("flare.fail")("describe: a tensor is expected, got %s", type(x))
+    require("flare.fail")("describe: a tensor is expected, got %s", options.kind(x))
   end
   if x.dtype:find "^c%d" then
     require("flare.fail")("describe: real numbers are expected, got %s", x.dtype)

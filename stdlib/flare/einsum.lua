@@ -33,7 +33,7 @@ local function parse(text)
   local p = parsed[text]
   if p then return p end
   if type(text) ~= "string" then
-    fail('einsum: expected an equation like "ij,jk->ik", got %s', type(text))
+    fail('einsum: expected an equation like "ij,jk->ik", got %s', options.kind(text))
   end
   local bare = text:gsub("%s", "")
   local left, right = bare:match "^(.-)%->(.*)$"

@@ -200,7 +200,7 @@ end
 -- Inputs with floats in f64, and the positions to look at.
 local function prepare(where, inputs, given)
   if type(inputs) ~= "table" then
-    fail("%s: the inputs must be a list of tensors, got %s", where, type(inputs))
+    fail("%s: the inputs must be a list of tensors, got %s", where, options.kind(inputs))
   end
   local all, wanted = {}, {}
   for i, x in ipairs(inputs) do

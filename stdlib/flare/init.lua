@@ -5,6 +5,7 @@
 --     local x = flare.tensor{{1, 2}, {3, 4}}
 --     print(x:matmul(x))
 local core = require "flare.core"
+local options = require "flare.options"
 
 -- Errors name the nearest line that is not in a file of this folder.
 if debug then core.library((debug.getinfo(1, "S").source:gsub("init%.lua$", ""))) end
@@ -68,7 +69,7 @@ local flare = {core = core, newaxis = "new"}
 for name in ("chunk detach numel split t unbind"):gmatch "%S+" do
   flare[name] = function(x, ...)
     if not core.is_tensor(x) then
-      require("flare.fail")("%s: a tensor is expected, got %s", name, type(x))
+      require("flare.fail")("%s: a tensor is expected, got %s", name, options.kind(x))
     end
     return x[name](x, ...)
   end

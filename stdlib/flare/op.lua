@@ -66,7 +66,7 @@ end
 local function kernels(o)
   if o.source and o.image then fail "op.register: give source or image, not both" end
   if type(o.symbol) ~= "string" then
-    fail("op.register: symbol must name the kernel, got %s", type(o.symbol))
+    fail("op.register: symbol must name the kernel, got %s", options.kind(o.symbol))
   end
   local made, dtypes = {}, o.dtypes or {"f32"}
   if #dtypes > 1 and not o.symbol:find("*", 1, true) then
@@ -106,7 +106,7 @@ local known = {
 local function define(where, given)
   local o = options.check(where, given, known)
   if type(o.signature) ~= "string" then
-    fail("%s: signature must be a string, got %s", where, type(o.signature))
+    fail("%s: signature must be a string, got %s", where, options.kind(o.signature))
   end
   if (o.source or o.image) and o.library then
     fail("%s: give a kernel or a library, not both", where)
@@ -143,7 +143,7 @@ end
 -- program.
 -- @return the operator as a function
 function op.find(name)
-  if type(name) ~= "string" then fail("op.find: expected a name, got %s", type(name)) end
+  if type(name) ~= "string" then fail("op.find: expected a name, got %s", options.kind(name)) end
   return core.ops[name] or (keep(core.op_find(name)))
 end
 
@@ -171,7 +171,7 @@ local function newcomer(name, new, wanted)
   if type(new) == "function" then return new end
   if type(new) ~= "table" then
     fail("op.shadow: the new implementation of %s must be a function or a table of options as for "
-         .. "op.register, got %s", name, type(new))
+         .. "op.register, got %s", name, options.kind(new))
   end
   if new.name and new.name ~= name then
     fail("op.shadow: the new implementation has the name %s, the operator is %s", new.name, name)
@@ -198,7 +198,7 @@ end
 -- @return the shadow
 function op.shadow(name, new)
   if type(name) ~= "string" then
-    fail("op.shadow: the name of a registered operator is expected, got %s%s", type(name),
+    fail("op.shadow: the name of a registered operator is expected, got %s%s", options.kind(name),
          rows[name] and (": '%s'"):format(rows[name].name) or "")
   elseif not pcall(op.find, name) then
     fail("op.shadow: there is no operator '%s'%s", name, options.hint(name, registered))

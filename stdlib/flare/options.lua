@@ -38,8 +38,18 @@ function M.hint(name, candidates)
   return " (there are: " .. table.concat(all, ", ") .. ")"
 end
 
---- The type of a value, for messages: "a tensor" or Lua's name of the type.
-function M.kind(value) return core.is_tensor(value) and "a tensor" or type(value) end
+--- What a value is, for messages: "a tensor", "a Linear", "the class Linear", or Lua's name of
+-- the type.
+function M.kind(value)
+  if core.is_tensor(value) then return "a tensor" end
+  local meta = getmetatable(value)
+  if type(value) == "table" and rawget(value, "__index") ~= nil and rawget(value, "__name") then
+    return "the class " .. tostring(rawget(value, "__name"))
+  elseif type(meta) == "table" and type(meta.__name) == "string" then
+    return (meta.__name:find "^[AEIOU]" and "an " or "a ") .. meta.__name
+  end
+  return type(value)
+end
 
 --- ": " and the message of a failed load, where a caller passed its results, nil and a message, on
 -- unchecked, as in f(load(path)); otherwise "". For the end of an error.

@@ -323,7 +323,7 @@ end
 -- @return a report; print it, or use :sums(by), :text(options), :row(i), :trace(path)
 local function run(_, f, ...)
   if type(f) ~= "function" and not (getmetatable(f) or {}).__call then
-    fail("profile: a function is expected, got %s", type(f))
+    fail("profile: a function is expected, got %s", options.kind(f))
   end
   local stop = profile.start()
   local results = table.pack(pcall(f, ...))

@@ -4,6 +4,7 @@
 -- "..." is all further dims. Names on the right side only are new dims, whose size must be given.
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 
 local M = {}
 
@@ -43,7 +44,7 @@ local function parse(what, pattern)
   local p = parsed[what][pattern]
   if p then return p end
   if type(pattern) ~= "string" then
-    fail('%s: expected a pattern like "b t d -> t b d", got %s', what, type(pattern))
+    fail('%s: expected a pattern like "b t d -> t b d", got %s', what, options.kind(pattern))
   end
   local where = ('%s "%s"'):format(what, pattern)
   local left, right = pattern:match "^(.-)%->(.*)$"
@@ -248,11 +249,11 @@ local function run(what, x, pattern, how, given)
     local y = ready.quick and quick(ready.quick, x, given)
     if y then return y end
   end
-  if not core.is_tensor(x) then fail("%s: x: expected a tensor, got %s", what, type(x)) end
+  if not core.is_tensor(x) then fail("%s: x: expected a tensor, got %s", what, options.kind(x)) end
   local p = parse(what, pattern)
   local where = p.where
   if given ~= nil and type(given) ~= "table" then
-    fail("%s: sizes: expected a table like {h = 4}, got %s", where, type(given))
+    fail("%s: sizes: expected a table like {h = 4}, got %s", where, options.kind(given))
   end
   local sizes, names, dots = measure(where, p, x, given or {})
   local to, shape = target(where, p, sizes, dots)

@@ -8,6 +8,10 @@ local M = {}
 -- assigned, also those that hold nil now.
 local state
 
+-- Python's words, which would be nil: {bias = False} would be a table without options.
+local foreign = {True = "there is no variable 'True': Lua writes true",
+                 False = "there is no variable 'False': Lua writes false"}
+
 -- Candidates for a misspelt name: globals, the names of `more`, and locals of the reading function
 -- and of its callers.
 local function candidates(more)
@@ -32,6 +36,7 @@ end
 -- @param more a function that returns a table whose keys are the names of that environment
 -- @return a message, or nil
 function M.problem(name, more)
+  if foreign[name] and not (state and state.assigned[name]) then return foreign[name] end
   if not state or state.assigned[name] then return end
   local near = options.nearest(tostring(name), candidates(more))
   return ("there is no variable '%s'%s"):format(tostring(name),
@@ -62,7 +67,8 @@ function M.strict(on)
   local before, assigned = state.index, state.assigned
   meta.__index = function(t, name)
     local value
-    if type(before) == "function" then value = before(t, name)
+    if foreign[name] then value = nil -- the program's own message would name this line
+    elseif type(before) == "function" then value = before(t, name)
     elseif before then value = before[name] end
     local problem = value == nil and M.problem(name)
     if problem then fail("%s", problem) end

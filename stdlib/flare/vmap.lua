@@ -87,7 +87,7 @@ function M.vmap(f, opts)
   if o.in_dims == nil then o.in_dims = 1 end
   if o.out_dims == nil then o.out_dims = 1 end
   if type(f) ~= "function" and not (getmetatable(f) or {}).__call then
-    fail("vmap: a function is expected, got %s", type(f))
+    fail("vmap: a function is expected, got %s", options.kind(f))
   end
   return function(...)
     local given = table.pack(...)

@@ -133,7 +133,7 @@ local function new(given)
   local o = options.check("cuda.kernel", given, defaults)
   for _, key in ipairs {"source", "name"} do
     if type(o[key]) ~= "string" then
-      fail("cuda.kernel: %s must be a string, got %s", key, type(o[key]))
+      fail("cuda.kernel: %s must be a string, got %s", key, options.kind(o[key]))
     end
   end
   o.params = parameters(o)
@@ -150,7 +150,7 @@ local function new(given)
   local k = setmetatable(o, kernel)
   if o.backward then
     if type(o.backward) ~= "function" and getmetatable(o.backward) ~= kernel then
-      fail("cuda.kernel: backward must be a function or a kernel, got %s", type(o.backward))
+      fail("cuda.kernel: backward must be a function or a kernel, got %s", options.kind(o.backward))
     end
     if #o.outs == 0 then fail("cuda.kernel: backward needs out = {...}: results to be of") end
     attach(k)

@@ -3,6 +3,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local fetch = require "flare.data.fetch"
+local options = require "flare.options"
 local positions = require "flare.data.positions"
 
 local Concat = class("Concat")
@@ -14,7 +15,7 @@ function Concat:init(...)
   if #self.sets == 0 then fail("data.Concat: at least one data set is needed") end
   for i, set in ipairs(self.sets) do
     if type(set) ~= "table" or not set.size then
-      fail("data.Concat: argument %d must be a data set, got %s", i, type(set))
+      fail("data.Concat: argument %d must be a data set, got %s", i, options.kind(set))
     end
     self.total = self.total + set:size()
     self.ends[i] = self.total

@@ -3,6 +3,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local fetch = require "flare.data.fetch"
+local options = require "flare.options"
 local positions = require "flare.data.positions"
 
 local Subset = class("Subset")
@@ -12,7 +13,7 @@ Subset.__word = "set"
 function Subset:init(dataset, index)
   if not (type(dataset) == "table" and dataset.size and (dataset.fetch or dataset.get)) then
     fail("data.Subset: a data set with size and fetch (or get), such as data.Tensors(x, y), is "
-      .. "expected, got %s", core.is_tensor(dataset) and "a tensor" or type(dataset))
+      .. "expected, got %s", options.kind(dataset))
   end
   if type(index) == "table" then index = core.tensor(index, {dtype = "i64"}) end
   if not core.is_tensor(index) or index:dim() ~= 1 then

@@ -42,7 +42,8 @@ function Vocabulary:init(source)
       table.sort(self.characters, function(a, b) return utf8.codepoint(a) < utf8.codepoint(b) end)
     end
   else
-    fail("data.Vocabulary: a text or a list of characters is expected, got %s", type(source))
+    fail("data.Vocabulary: a text or a list of characters is expected, got %s",
+      options.kind(source))
   end
   self.numbers = {}
   for i, character in ipairs(self.characters) do self.numbers[character] = i end

@@ -71,7 +71,7 @@ end
 -- @param o.compress "bf16" or "f16": the dtype in which gradients of f32 and f64 are sent
 function DataParallel:init(model, o)
   if type(model) ~= "table" or not model.__module then
-    fail("DataParallel: a model is expected, got %s", type(model))
+    fail("DataParallel: a model is expected, got %s", options.kind(model))
   end
   dist.rank()
   o = options.check("DataParallel", o, {group = dist.world, bucket_mb = options.none,

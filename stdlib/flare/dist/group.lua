@@ -158,7 +158,7 @@ end
 local is_tensor = core.is_tensor
 
 local function check_tensor(name, x)
-  if not is_tensor(x) then fail("%s: expected a tensor, got %s", name, type(x)) end
+  if not is_tensor(x) then fail("%s: expected a tensor, got %s", name, options.kind(x)) end
   return x
 end
 
@@ -268,7 +268,8 @@ function Group:recv(shape, peer, o)
     device = given.device or "cpu"})
   if core.is_tensor(shape) then shape = shape.shape end
   if type(shape) ~= "table" and type(shape) ~= "userdata" then
-    fail("recv: a shape or a tensor like the one that comes is expected, got %s", type(shape))
+    fail("recv: a shape or a tensor like the one that comes is expected, got %s",
+      options.kind(shape))
   end
   local device = o.device
   o.shape, o.peer = {table.unpack(shape, 1, #shape)}, peer

@@ -143,7 +143,7 @@ end
 -- g:all_reduce(x).
 local function split(o, name)
   if o == nil then return dist.world, nil end
-  if type(o) ~= "table" then fail("%s: options must be a table, got %s", name, type(o)) end
+  if type(o) ~= "table" then fail("%s: options must be a table, got %s", name, options.kind(o)) end
   if o.group == nil then return dist.world, o end
   local rest = {}
   for key, value in pairs(o) do rest[key] = value end

@@ -1,13 +1,14 @@
 --- Meshes: the ranks of a job as a grid with named axes, with a group for each line of the grid.
 local fail = require "flare.fail"
 local Group = require "flare.dist.group"
+local options = require "flare.options"
 
 -- The default order, from the axis with the most distant neighbours to that with successive ranks.
 local known = {pp = 1, dp = 2, ep = 3, cp = 4, tp = 5}
 
 local function ordered(axes)
   if type(axes) ~= "table" then
-    fail("mesh: axes are a table, as in mesh{dp = 4, tp = 2}, got %s", type(axes))
+    fail("mesh: axes are a table, as in mesh{dp = 4, tp = 2}, got %s", options.kind(axes))
   end
   local names = {}
   for name, size in pairs(axes) do

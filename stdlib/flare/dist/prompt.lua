@@ -7,6 +7,7 @@ local core = require "flare.core"
 local dist = require "flare.dist"
 local env = require "flare.dist.env"
 local fail = require "flare.fail"
+local options = require "flare.options"
 
 local M = {}
 
@@ -121,7 +122,7 @@ function M.lead()
     reset(count, true)
   end
   function _G.ranks(text)
-    if type(text) ~= "string" then fail("ranks: a text is expected, got %s", type(text)) end
+    if type(text) ~= "string" then fail("ranks: a text is expected, got %s", options.kind(text)) end
     if #text > most then fail("ranks: a text of %d bytes at most", most) end
     if text:byte(1) == 27 then fail "ranks: binary chunks are refused" end
     if core.comm.verdict() ~= "" then heal() end

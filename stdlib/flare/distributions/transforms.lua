@@ -4,6 +4,7 @@ local base = require "flare.distributions.base"
 local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 
 local D = {}
 local Transform = class("Transform")
@@ -24,7 +25,7 @@ local function define(name, names, what, methods)
       for i, key in ipairs(names) do
         self[key] = select(i, ...)
         if type(self[key]) ~= "number" and not core.is_tensor(self[key]) then
-          fail("%s: %s must be a tensor or a number, got %s", name, key, type(self[key]))
+          fail("%s: %s must be a tensor or a number, got %s", name, key, options.kind(self[key]))
         end
       end
     end

@@ -64,7 +64,7 @@ end
 function Checkpoint.open(folder, opts)
   local o = options.check("io.Checkpoint", opts, {keep = 2, run = options.none})
   if type(folder) ~= "string" then
-    fail("io.Checkpoint: the folder must be a string, got %s", type(folder))
+    fail("io.Checkpoint: the folder must be a string, got %s", options.kind(folder))
   end
   options.count("io.Checkpoint", "keep", o.keep)
   local ok, message = core.file.mkdir(folder)
@@ -163,7 +163,8 @@ end
 -- Names that the table of load has for itself.
 local function check_extra(extra, step)
   if type(extra) ~= "table" then
-    fail("Checkpoint:save: the plain values must be a table with names, got %s", type(extra))
+    fail("Checkpoint:save: the plain values must be a table with names, got %s",
+      options.kind(extra))
   end
   for _, name in ipairs {"step", "parts", "skipped"} do
     if extra[name] ~= nil and not (name == "step" and extra.step == step) then
@@ -182,7 +183,8 @@ function Checkpoint:save(step, parts, extra)
   if math.type(step) ~= "integer" or step < 0 then
     fail("Checkpoint:save: the step must be a whole number, got %s", tostring(step))
   elseif type(parts) ~= "table" then
-    fail("Checkpoint:save: the parts must be a table of names and objects, got %s", type(parts))
+    fail("Checkpoint:save: the parts must be a table of names and objects, got %s",
+      options.kind(parts))
   end
   check_extra(extra or {}, step)
   local runs, newest = scan(self.folder)
@@ -291,7 +293,7 @@ end
 --- Restores the saved states of the parts. All names must exist.
 function Checkpoint:restore(saved, parts)
   if type(saved) ~= "table" or type(saved.parts) ~= "table" then
-    fail("Checkpoint:restore: what load gave is expected, got %s%s", type(saved),
+    fail("Checkpoint:restore: what load gave is expected, got %s%s", options.kind(saved),
          options.reason(saved, self.problem))
   end
   for name in pairs(parts) do

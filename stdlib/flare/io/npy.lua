@@ -41,7 +41,7 @@ end
 -- @return a tensor, or nil and a message without the file's name
 function M.decode(source)
   if type(source) ~= "table" or type(source.read) ~= "function" then
-    fail("npy.decode: a table with size and read is expected, got %s", type(source))
+    fail("npy.decode: a table with size and read is expected, got %s", options.kind(source))
   end
   local h, message = header.parse(source)
   if not h then return nil, message end
@@ -84,7 +84,7 @@ end
 -- @return the source, or nil and a message
 function M.source(where, path)
   if type(path) ~= "string" then
-    fail("%s: the path must be a string, got %s", where, type(path))
+    fail("%s: the path must be a string, got %s", where, options.kind(path))
   end
   local file, message = core.file.open(path)
   if not file then return nil, message end
@@ -125,7 +125,7 @@ end
 -- @param message the reason that a reader returned with nil instead of x; the error has it
 function M.encode(where, x, message)
   if not core.is_tensor(x) then
-    fail("%s: a tensor is expected, got %s%s", where, type(x), options.reason(x, message))
+    fail("%s: a tensor is expected, got %s%s", where, options.kind(x), options.reason(x, message))
   end
   if not header.names[x.dtype] then
     fail("%s: NumPy has no %s; save x:to(\"f32\")", where, x.dtype)

@@ -144,7 +144,7 @@ function M.save(path, tensors, opts)
     fail("npz.save: the path comes first and must be a string, got %s", options.kind(path))
   end
   if type(tensors) ~= "table" then
-    fail("npz.save: a table of names and tensors is expected, got %s%s", type(tensors),
+    fail("npz.save: a table of names and tensors is expected, got %s%s", options.kind(tensors),
          options.reason(tensors, opts))
   end
   local o = options.check("npz.save", opts, {compress = false})

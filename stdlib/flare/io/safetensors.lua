@@ -195,7 +195,7 @@ end
 -- @return a reader with the fields path and metadata, or nil and a message
 function M.open(path)
   if type(path) ~= "string" then
-    fail("safetensors.open: the path must be a string, got %s", type(path))
+    fail("safetensors.open: the path must be a string, got %s", options.kind(path))
   end
   local file, message = core.file.open(path)
   if not file then return nil, message end
@@ -266,7 +266,8 @@ function M.save(path, tensors, metadata)
     fail("safetensors.save: the path comes first and must be a string, got %s", options.kind(path))
   end
   if type(tensors) ~= "table" then
-    fail("safetensors.save: a table of names and tensors is expected, got %s", type(tensors))
+    fail("safetensors.save: a table of names and tensors is expected, got %s",
+      options.kind(tensors))
   end
   local entries = list_entries(tensors)
   for key, value in pairs(metadata or {}) do

@@ -219,7 +219,7 @@ function M.save(path, tree, message)
   end
   if core.is_tensor(tree) then fail "save: a single tensor needs a path that ends in .npy" end
   if type(tree) ~= "table" then
-    fail("save: a table is expected, got %s%s", type(tree), options.reason(tree, message))
+    fail("save: a table is expected, got %s%s", options.kind(tree), options.reason(tree, message))
   end
   local writer = setmetatable({tensors = {}, names = {}}, Writer)
   local json = core.json.encode(writer:encode(tree, "", 0))
@@ -274,7 +274,9 @@ end
 -- a table of its tensors by name.
 -- @return the tree, or nil and a message that names the file and what is wrong
 function M.load(path)
-  if type(path) ~= "string" then fail("load: the path must be a string, got %s", type(path)) end
+  if type(path) ~= "string" then
+    fail("load: the path must be a string, got %s", options.kind(path))
+  end
   local tensors, metadata = safetensors.load(path)
   if not tensors then return nil, metadata end
   local ours, problem = check_format(path, metadata)

@@ -16,7 +16,7 @@ return function(source, opts)
     if not list then return nil, message end
     rows = list
   elseif type(source) ~= "table" then
-    fail("log.curve: a path or a list of rows is expected, got %s", type(source))
+    fail("log.curve: a path or a list of rows is expected, got %s", options.kind(source))
   end
   local series = {}
   for _, key in ipairs(o.keys or {"loss", "val_loss"}) do

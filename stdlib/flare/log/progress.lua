@@ -23,7 +23,7 @@ function Progress:init(opts)
                           {total = none, label = "", start = 0, width = none, terminal = none,
                            out = none, curve = none, height = 8})
   if o.total and type(o.total) ~= "number" then
-    fail("log.progress: option 'total' must be a number, got %s", type(o.total))
+    fail("log.progress: option 'total' must be a number, got %s", options.kind(o.total))
   end
   self.total, self.label, self.start, self.done = o.total, o.label, o.start, o.start
   self.out = o.out or io.stderr

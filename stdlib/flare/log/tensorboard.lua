@@ -68,7 +68,7 @@ end
 function TensorBoard:scalar(tag, x, step)
   options.text("log.tensorboard", "the tag", tag)
   local value = number(x)
-  if not value then fail("log.tensorboard: '%s' must be a number, got %s", tag, type(x)) end
+  if not value then fail("log.tensorboard: '%s' must be a number, got %s", tag, options.kind(x)) end
   observers.tell("row", {step = step, [tag] = value})
   return self:add(step, events.scalar(tag, value))
 end

@@ -51,7 +51,7 @@ local function rows_of(where, image, number, wanted, ...)
   local columns = {core.full({n, 1}, number, {dtype = "f64"}), image.labels, image.boxes, ...}
   for k, column in ipairs(columns) do
     if not core.is_tensor(column) then
-      fail("%s: labels and scores must be tensors, got %s", where, type(column))
+      fail("%s: labels and scores must be tensors, got %s", where, options.kind(column))
     end
     if k == 3 and (column:dim() ~= 2 or column:size(2) ~= 4) or #column ~= n then
       fail("%s: boxes (n, 4) and n labels are expected, got %s and %s", where,

@@ -74,7 +74,9 @@ end
 -- @return true, or nil and a message
 function Model:save(folder, opts)
   local o = options.check("save", opts, {shard = "5GB"})
-  if type(folder) ~= "string" then fail("save: the folder is a string, got %s", type(folder)) end
+  if type(folder) ~= "string" then
+    fail("save: the folder is a string, got %s", options.kind(folder))
+  end
   local most = options.bytes("save", "shard", o.shard)
   local ok, message = true, nil
   if not core.file.exists(folder) then ok, message = core.file.mkdir(folder) end

@@ -69,7 +69,7 @@ local function sync_norms(model, group)
   if not walk.is_module(model) then
     fail("sync_norms: a module is expected, got %s", options.kind(model))
   elseif type(group) ~= "table" or not group.all_reduce then
-    fail("sync_norms: a group of ranks, as dist.world, is expected, got %s", type(group))
+    fail("sync_norms: a group of ranks, as dist.world, is expected, got %s", options.kind(group))
   end
   return model:apply(function(layer)
     if class.is(layer, BatchNorm) then layer._group = group end

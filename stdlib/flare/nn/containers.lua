@@ -1,6 +1,5 @@
 --- Containers of modules: Sequential, ModuleList, ModuleDict.
 local class = require "flare.class"
-local core = require "flare.core"
 local fail = require "flare.fail"
 local Module = require "flare.nn.module"
 local walk = require "flare.nn.walk"
@@ -8,10 +7,8 @@ local options = require "flare.options"
 
 local function check(where, module)
   if not walk.is_module(module) then
-    local what = core.is_tensor(module) and "a tensor" or type(module)
-    if what == "table" and rawget(module, "__index") ~= nil then
-      what = ("the class %s: call it to make a layer"):format(rawget(module, "__name"))
-    end
+    local what = options.kind(module)
+    if what:find "^the class" then what = what .. ": call it to make a layer" end
     fail("%s: a module is expected, got %s", where, what)
   end
   return module

@@ -1,6 +1,7 @@
 --- Hooks of modules. Loaded when a module gets its first hook.
 local fail = require "flare.fail"
 local core = require "flare.core"
+local options = require "flare.options"
 
 local M = {}
 
@@ -21,7 +22,7 @@ end
 
 --- Adds a hook; the object returned has remove().
 function M.add(module, where, f)
-  if type(f) ~= "function" then fail("a hook must be a function, got %s", type(f)) end
+  if type(f) ~= "function" then fail("a hook must be a function, got %s", options.kind(f)) end
   local hooks = rawget(module, "_hooks")
   if not hooks then
     hooks = {before = {}, after = {}, backward = {}}

@@ -173,7 +173,7 @@ for name, scheme in pairs(schemes) do
   local defaults, fill = scheme[1], scheme[2]
   M[name .. "_"] = function(x, opts)
     if not core.is_tensor(x) then
-      fail("init.%s_: a tensor is expected, got %s", name, type(x))
+      fail("init.%s_: a tensor is expected, got %s", name, options.kind(x))
     end
     local _ <close> = core.no_grad()
     fill(x, options.check("init." .. name .. "_", opts, defaults))

@@ -9,6 +9,7 @@ local class = require "flare.class"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local fields = require "flare.nn.fields"
+local options = require "flare.options"
 local walk = require "flare.nn.walk"
 
 local Module = class("Module")
@@ -22,7 +23,9 @@ Module.__begin = fields.begin
 --- Marks a tensor as a parameter: optimizers update it, state_dict contains it, `to` moves it.
 -- @return the tensor, which requires gradients now
 function Module:param(tensor)
-  if not core.is_tensor(tensor) then fail("param: a tensor is expected, got %s", type(tensor)) end
+  if not core.is_tensor(tensor) then
+    fail("param: a tensor is expected, got %s", options.kind(tensor))
+  end
   tensor:requires_grad_(true)
   fields.register(self, tensor, "parameter")
   return tensor
@@ -31,7 +34,9 @@ end
 --- Marks a tensor as a buffer: state_dict contains it and `to` moves it, but it is not a parameter.
 -- @return the tensor
 function Module:buffer(tensor)
-  if not core.is_tensor(tensor) then fail("buffer: a tensor is expected, got %s", type(tensor)) end
+  if not core.is_tensor(tensor) then
+    fail("buffer: a tensor is expected, got %s", options.kind(tensor))
+  end
   fields.register(self, tensor, "buffer")
   return tensor
 end
@@ -89,7 +94,7 @@ end
 --- Calls f(module) for all modules inside, innermost first, and for the module itself.
 -- @return the module
 function Module:apply(f)
-  if type(f) ~= "function" then fail("apply: a function is expected, got %s", type(f)) end
+  if type(f) ~= "function" then fail("apply: a function is expected, got %s", options.kind(f)) end
   local all = self:modules()
   for i = #all, 1, -1 do f(all[i]) end
   return self
@@ -256,7 +261,7 @@ end
 -- nil ends this.
 function Module.watch(f)
   if f ~= nil and type(f) ~= "function" then
-    fail("watch: a function or nil is expected, got %s", type(f))
+    fail("watch: a function or nil is expected, got %s", options.kind(f))
   end
   watcher = f
   watch(f ~= nil)

@@ -129,6 +129,10 @@ end
 --   be the second argument, without states
 -- @return y (time, batch, hidden * directions) in x's layout, and the last states
 function Recurrent:forward(x, h0, c0, opts)
+  if type(h0) == "table" and core.is_tensor(h0[1]) then
+    fail("%s: the states are arguments of their own: lstm(x, h0, c0), got a table",
+         getmetatable(self).__name)
+  end
   if type(h0) == "table" then h0, opts = nil, h0 end
   if type(c0) == "table" then c0, opts = nil, c0 end
   options.input(self, x)

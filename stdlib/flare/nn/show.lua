@@ -1,6 +1,7 @@
 --- Modules as text: the tree that tostring gives, and the table of summary.
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 
 local M = {}
 
@@ -65,7 +66,8 @@ local function inputs_of(...)
     elseif type(given) == "table" then
       inputs[i] = core.zeros(given)
     else
-      fail("summary: input %d must be a shape like {32, 784} or a tensor, got %s", i, type(given))
+      fail("summary: input %d must be a shape like {32, 784} or a tensor, got %s", i,
+        options.kind(given))
     end
   end
   if #inputs == 0 then fail("summary: give the shape of the input, like {32, 784}") end

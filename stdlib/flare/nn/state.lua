@@ -145,7 +145,7 @@ end
 --- Copies `state` into the module's tensors after checking all of it.
 function M.set(module, state, opts)
   if type(state) ~= "table" then
-    fail("load_state_dict: a table of names and tensors is expected, got %s%s", type(state),
+    fail("load_state_dict: a table of names and tensors is expected, got %s%s", options.kind(state),
          options.reason(state, opts))
   end
   if is_metadata(opts) then opts = nil end

@@ -19,7 +19,7 @@ function M.list(where, name, value, n, least)
     end
     for i = 1, n do list[i] = value[i] end
   else
-    fail("%s: %s must be a number or a table of %d, got %s", where, name, n, type(value))
+    fail("%s: %s must be a number or a table of %d, got %s", where, name, n, options.kind(value))
   end
   for i = 1, n do
     local whole = math.tointeger(list[i])

@@ -11,7 +11,7 @@ local M = {}
 
 local function check_path(where, path)
   if type(path) ~= "string" then
-    fail("%s: the path must be a string, got %s", where, type(path))
+    fail("%s: the path must be a string, got %s", where, options.kind(path))
   end
 end
 

@@ -89,7 +89,7 @@ end
 local function accept(self, entry, value)
   if not core.is_tensor(value) then
     if type(value) ~= "table" and type(value) ~= "number" and type(value) ~= "boolean" then
-      fail("run: input '%s' must be a tensor, got %s", entry.name, type(value))
+      fail("run: input '%s' must be a tensor, got %s", entry.name, options.kind(value))
     end
     value = core.tensor(value, {dtype = entry.dtype})
   end
@@ -142,7 +142,7 @@ function Model:run(inputs)
   if core.is_tensor(inputs) then inputs = {inputs} end
   if inputs == nil then inputs = {} end
   if type(inputs) ~= "table" then
-    fail("run: the inputs must be a table of tensors, got %s", type(inputs))
+    fail("run: the inputs must be a table of tensors, got %s", options.kind(inputs))
   end
   local named = next(inputs) ~= nil and inputs[1] == nil and math.type(next(inputs)) == nil
   local given = (named and by_name or in_order)(self, inputs)

@@ -177,7 +177,7 @@ end
 -- @return the result of the closure
 function Optimizer:step(closure)
   if closure ~= nil and type(closure) ~= "function" then
-    fail("step: the closure must be a function, got %s", type(closure))
+    fail("step: the closure must be a function, got %s", options.kind(closure))
   end
   local loss
   if closure then loss = closure() end

@@ -22,7 +22,7 @@ function PlateauLR:init(optimizer, opts)
     fail("optim.PlateauLR: factor must be between 0 and 1, got %g", o.factor)
   end
   if type(optimizer) ~= "table" or type(optimizer.groups) ~= "table" then
-    fail("optim.PlateauLR: an optimizer is expected, got %s", type(optimizer))
+    fail("optim.PlateauLR: an optimizer is expected, got %s", options.kind(optimizer))
   end
   self.optimizer, self.options = optimizer, o
   self.bad, self.rest, self.best = 0, 0, nil

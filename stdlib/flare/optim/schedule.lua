@@ -18,7 +18,7 @@ local numbers = {"every", "total", "period", "gamma", "warmup", "floor"}
 function Schedule:init(optimizer, opts)
   local where = "optim." .. getmetatable(self).__name
   if type(optimizer) ~= "table" or type(optimizer.groups) ~= "table" then
-    fail("%s: an optimizer is expected, got %s", where, type(optimizer))
+    fail("%s: an optimizer is expected, got %s", where, options.kind(optimizer))
   end
   self.optimizer = optimizer
   local o = options.check(where, opts, self.defaults)
@@ -130,7 +130,8 @@ local function check_functions(where, o, optimizer)
   local list, n = type(o.f) == "table" and o.f or {o.f}, #optimizer.groups
   for i, f in ipairs(list) do
     if type(f) ~= "function" then
-      fail("%s: f must be a function%s, got %s", where, list == o.f and " at " .. i or "", type(f))
+      fail("%s: f must be a function%s, got %s", where, list == o.f and " at " .. i or "",
+        options.kind(f))
     end
   end
   if list == o.f and #list ~= n then

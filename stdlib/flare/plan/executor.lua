@@ -11,6 +11,7 @@ local Clip = require "flare.plan.clip"
 local State = require "flare.plan.state"
 local Traffic = require "flare.plan.traffic"
 local Update = require "flare.plan.update"
+local options = require "flare.options"
 local walk = require "flare.nn.walk"
 
 local Executor = class "plan.Executor"
@@ -248,7 +249,7 @@ function Executor:run(block, original, ...)
     y = original(block.module, ...)
   end
   if not core.is_tensor(y) then
-    fail("plan: block '%s' must return one tensor, got %s", block.name, type(y))
+    fail("plan: block '%s' must return one tensor, got %s", block.name, options.kind(y))
   end
   traffic:turn()
   collectgarbage "step"

@@ -3,6 +3,7 @@
 local core = require "flare.core"
 local fail = require "flare.fail"
 local layers = require "flare.dist.parallel.layers"
+local options = require "flare.options"
 local walk = require "flare.nn.walk"
 
 local M = {}
@@ -41,7 +42,8 @@ end
 -- @return the model
 function M.load_state_dict(model, state)
   if type(state) ~= "table" then
-    fail("dist.load_state_dict: a table of names and tensors is expected, got %s", type(state))
+    fail("dist.load_state_dict: a table of names and tensors is expected, got %s",
+      options.kind(state))
   end
   local parts = {}
   for name, tensor in pairs(state) do parts[name] = tensor end

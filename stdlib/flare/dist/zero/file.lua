@@ -2,6 +2,7 @@
 -- number of ranks can read them.
 local core = require "flare.core"
 local fail = require "flare.fail"
+local options = require "flare.options"
 local flare = require "flare"
 local tree = require "flare.io.tree"
 
@@ -18,7 +19,7 @@ end
 -- The folder's name without a slash at its end.
 local function check(where, folder)
   if type(folder) ~= "string" then
-    fail("ZeRO:%s: a folder's name is expected, got %s", where, type(folder))
+    fail("ZeRO:%s: a folder's name is expected, got %s", where, options.kind(folder))
   end
   return folder:match "^(.*[^/])/*$" or folder
 end

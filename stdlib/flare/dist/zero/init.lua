@@ -192,7 +192,7 @@ end
 --   find_unused, which needs it. Slower, with least memory
 function ZeRO:init(model, make, o)
   if type(model) ~= "table" or not model.__module then
-    fail("ZeRO: a model is expected, got %s", type(model))
+    fail("ZeRO: a model is expected, got %s", options.kind(model))
   end
   if type(make) ~= "function" and not (getmetatable(make) or {}).__call then
     fail("ZeRO: a function that makes the optimizer is expected, got %s: it is function(params) "

@@ -5,6 +5,7 @@ local build = require "flare.text.grammar.build"
 local core = require "flare.core"
 local fail = require "flare.fail"
 local numbers = require "flare.text.grammar.numbers"
+local options = require "flare.options"
 local strings = require "flare.text.grammar.strings"
 local values = require "flare.text.template.values"
 
@@ -317,7 +318,9 @@ end
 function node_of(b, schema, path)
   if schema == true then return ref "value" end
   if schema == false then wrong(path, "false allows no value") end
-  if type(schema) ~= "table" then wrong(path, "a schema is an object, got %s", type(schema)) end
+  if type(schema) ~= "table" then
+    wrong(path, "a schema is an object, got %s", options.kind(schema))
+  end
   if next(schema) == nil or #values.keys(schema) == 0 then return ref "value" end
   local pointer = field(schema, "$ref")
   if pointer and not has_more(schema, "$ref") then
