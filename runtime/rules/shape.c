@@ -428,10 +428,15 @@ void fli_grad_triu(fli_grad *g) {
 }
 
 void fli_compose_repeat_interleave(fli_composing *g) {
-  const fl_meta *m = fli_meta(g->in[0]);
   int64_t times = g->attrs->v[FL_ATTR_repeat_interleave_repeats].i,
+          given = g->attrs->v[FL_ATTR_repeat_interleave_dim].i,
           shape[FL_MAX_DIMS + 1];
-  int dim = (int)g->attrs->v[FL_ATTR_repeat_interleave_dim].i;
+  bool whole = given == FL_ATTR_NONE;
+  int dim = whole ? 0 : (int)given;
+  fl_value from = g->in[0];
+  if (whole)
+    from = fli_v_reshape(&g->e, from, 1, (const int64_t[]){-1});
+  const fl_meta *m = fli_meta(from);
   if (times < 0 || m->ndim == 0 || m->ndim == FL_MAX_DIMS) {
     fli_env_fail(
         &g->e, FL_EARG,
@@ -440,7 +445,7 @@ void fli_compose_repeat_interleave(fli_composing *g) {
         FL_MAX_DIMS - 1, fli_shape_text(m->ndim, m->shape), (long long)times);
     return;
   }
-  fl_value x = fli_v_unsqueeze(&g->e, g->in[0], dim + 1);
+  fl_value x = fli_v_unsqueeze(&g->e, from, dim + 1);
   memcpy(shape, m->shape, (size_t)(dim + 1) * sizeof *shape);
   shape[dim + 1] = times;
   memcpy(shape + dim + 2, m->shape + dim + 1,

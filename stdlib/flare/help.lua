@@ -16,6 +16,7 @@ flare.help "softmax"    an operator, also ?softmax at the prompt and `flare help
 flare.help "nn.Linear"  a class of the library, its arguments and methods
 flare.help "vmap"       a function of the library; flare.help(flare.vmap) is the same
 flare.help "x:view"     a method of tensors, also without x:
+flare.help "optim.SGD:step"  a method of a class, with its arguments
 flare.help "nn"         what is in a part: nn, optim, data, io, log, metrics, dist, cuda, onnx ...
 flare.core.ops()        all operators; `flare help` lists them]]
 
@@ -208,12 +209,13 @@ end
 
 -- The parts of the library in which a name is looked up that `flare` does not have.
 local parts = {"nn", "optim", "data", "io", "log", "metrics", "train", "distributions", "dist",
-               "cuda", "onnx", "op", "memory"}
+               "cuda", "onnx", "op", "memory", "nn.functional", "nn.init", "data.transforms",
+               "models", "text"}
 
 local function nearest(name)
   local names = {}
   for _, part in ipairs(parts) do
-    for key in pairs(require "flare"[part]) do
+    for key in pairs(find(part)) do
       names[#names + 1] = part .. "." .. key
       names[#names + 1] = key
     end
@@ -234,7 +236,7 @@ function M.help(what)
     return describe_value(what) or "nothing is written about this " .. type(what)
   end
   if what == "flare" then return overview end
-  local path = what:gsub("^flare%.", "")
+  local path = what:gsub("^flare%.", ""):gsub("^([%w_]+%.[%w_.]+):([%w_]+)$", "%1.%2")
   local method = path:match "^[%w_]*:([%w_]+)$"
   local name = method or path
   local row = rows.find(name) or require("flare.op").info(name)

@@ -156,7 +156,12 @@ end
 
 function R.repeat_interleave(a)
   local x = a.x
-  local dim, shape = A.dim(a.dim, #x.shape), A.copy_list(x.shape)
+  local dim, shape = A.dim(a.dim or 1, #x.shape), A.copy_list(x.shape)
+  if not a.dim then -- elements are in row-major order
+    local n = 1
+    for _, size in ipairs(shape) do n = n * size end
+    return A.build({n * a.repeats}, function(index) return x[(index[1] - 1) // a.repeats + 1] end)
+  end
   shape[dim] = shape[dim] * a.repeats
   return A.build(shape, function(index)
     local i = A.copy_list(index)

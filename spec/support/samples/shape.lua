@@ -128,6 +128,8 @@ S.repeat_interleave = {
   {x = f{2, 3}, repeats = 2, dim = 1}, {x = f{2, 3}, repeats = 3, dim = -1},
   {x = f{4}, repeats = 1, dim = 1}, {x = f{4}, repeats = 0, dim = 1},
   {x = f{0, 2}, repeats = 2, dim = 2}, {x = f{}, repeats = 2, dim = 1, _refused = "1 to 7 dims"},
+  {x = f{4}, repeats = 3}, {x = f{2, 3}, repeats = 2}, {x = f{}, repeats = 2},
+  {x = f{0, 2}, repeats = 3},
 }
 for _, name in ipairs {"tril", "triu"} do
   S[name] = {

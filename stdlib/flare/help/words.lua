@@ -59,7 +59,10 @@ local words = {
   {"load_backend", "flare.%s(path)",
    "Adds a backend from a shared library; true, or nil and why."},
   {"spawn", "flare.%s(source, ...)",
-   "Runs Lua source on a new thread, in a Lua state of its own."},
+   "Runs Lua source on a new thread, in a Lua state of its own, with copies of the arguments as "
+   .. "`...`. The thread's join() waits and gives true and what the source returns, or nil and its "
+   .. "error; join(seconds) may give nil and \"timeout\". stop() ends it, alive() says whether it "
+   .. "runs."},
 
   {"provenance", "flare.%s(message)",
    "Where the operands of the call that failed with this message were made, a line for each: "

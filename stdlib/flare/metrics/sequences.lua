@@ -114,7 +114,8 @@ define("WordErrorRate", "metrics.WordErrorRate()",
   split_words, function(own, reference) return edits(own, reference), #reference end, ratio)
 
 define("CharacterErrorRate", "metrics.CharacterErrorRate()",
-  "The same for characters, without spaces at the ends.",
+  "The character error rate of transcripts: edits of characters, divided by the characters of the "
+  .. "references, without spaces at the ends of texts.",
   function(text) return characters(text:match "^%s*(.-)%s*$") end,
   function(own, reference) return edits(own, reference), #reference end, ratio)
 
