@@ -112,11 +112,16 @@ function commands.close(name, _, kept)
   end
 end
 
--- The expression and the file's name of `x "a.png"`, `x, name` or `x a.png`; two values are read by
--- the expression itself.
-local function picture_parts(text)
+-- The expression and the file's name of `x "a.png"`, `x, name`, `x a.png` or `x, a.png`; two values
+-- are read by the expression itself.
+local function picture_parts(text, kept)
   local expression, _, path = text:match "^(.-)%s*,?%s*([\"'])([^\"']+%.%a+)%2$"
   if expression and expression ~= "" then return expression, path end
+  expression, path = text:match "^(.*%S)%s*,%s*([%w_./-]+%.[ps][nv]g)$"
+  local name = path and path:match "^[%a_][%w_]*%f[.]"
+  if path and not (name and (rawget(_G, name) ~= nil or kept and kept[name])) then
+    return expression, path -- no field of a variable
+  end
   if chunks.compile(text, {}) then return text end
   expression, path = text:match "^(.*%S)%s+(%S+%.%a+)$"
   if not expression then return text end
@@ -126,8 +131,8 @@ end
 -- M.shows: function(svg), set where there is more than a terminal, as in a notebook.
 
 for _, kind in ipairs {"plot", "hist", "heat", "image"} do
-  commands[kind] = function(text, env)
-    local expression, path = picture_parts(text)
+  commands[kind] = function(text, env, kept)
+    local expression, path = picture_parts(text, kept)
     if expression == "" then
       return stderr:write(("the tensor is missing: :%s expression\n"):format(kind))
     end

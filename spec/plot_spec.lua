@@ -148,17 +148,19 @@ describe("a command of the prompt", function()
     local program = os.getenv "FLARE_PROGRAM" or tree.build .. "/flare"
     local lines = {"x = flare.rand(4, 4)", ":heat x a.png", ":plot x[1], 'b.svg'",
       ":hist x \"c.svg\"", "name = 'd'", ":image x, name .. '.PNG'", ":image x e.jpg",
-      ":plot x /nowhere/f.svg", ":plot x y", ":plot x * 2 g.svg"}
+      ":plot x /nowhere/f.svg", ":plot x y", ":plot x * 2 g.svg",
+      ":plot x[1], h.svg", "t = {svg = 'i.svg'}", ":hist x, t.svg"}
     local file <close> = assert(io.open(folder .. "/lines", "w"))
     file:write(table.concat(lines, "\n"), "\n")
     file:close()
     local out = tree.output(("cd '%s'; program=$(cd - >/dev/null; realpath '%s'); cd '%s' && "
       .. "FLARE_HISTORY= \"$program\" -i < lines 2>/dev/null"):format(folder, program, folder))
-    assert.equal("wrote a.png\nwrote b.svg\nwrote c.svg\nwrote d.PNG\nwrote g.svg\n",
+    assert.equal("wrote a.png\nwrote b.svg\nwrote c.svg\nwrote d.PNG\nwrote g.svg\nwrote h.svg\n"
+                 .. "wrote i.svg\n",
                  (out:gsub("> ?", "")))
     assert.truthy(png(tree.read(folder .. "/a.png")))
     assert.truthy(png(tree.read(folder .. "/d.PNG")))
-    for _, name in ipairs {"b", "c", "g"} do
+    for _, name in ipairs {"b", "c", "g", "i"} do
       assert.match("^<svg ", tree.read(("%s/%s.svg"):format(folder, name)))
     end
   end)

@@ -371,7 +371,8 @@ describe("ZeRO", function()
       assert(model.scale.weight:numel() == 18 and model.inner[1].weight:numel() == 0)
       local shares = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
       shares[2].weight = shares[1].weight
-      for _, case in ipairs {{nil, "'1.weight' is in two units, which stage 3 cannot share"},
+      for _, case in ipairs {{{shares[1], shares[2]},
+                              "'1.weight' is in two units, which stage 3 cannot share"},
           {{nn.Linear(2, 2)}, "unit 1 (Linear) has other parameters"}} do
         local ok, message = pcall(dist.ZeRO, shares, adam, {stage = 3, units = case[1]})
         assert(not ok and message:find(case[2], 1, true), message)

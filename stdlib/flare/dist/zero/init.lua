@@ -253,13 +253,28 @@ function ZeRO:init(model, make, o)
   self:zero_grad()
 end
 
+-- Before a forward pass.
+local function enter(self)
+  local change = self.watch:change()
+  if change then fail("ZeRO: %s: make ZeRO again", change) end
+  if self.stage == 3 then stage3.enter(self) end
+end
+
 --- Calls the model. In stage 3 parameters are gathered as its units need them.
 -- @return the model's results
 function ZeRO:forward(...)
-  local change = self.watch:change()
-  if change then fail("ZeRO: %s: make ZeRO again", change) end
-  if self.stage == 3 then return stage3.forward(self, ...) end
+  enter(self)
   return self.model(...)
+end
+
+--- Calls the method `loss` of the model, as those of flare.models have it.
+-- @return its results
+function ZeRO:loss(...)
+  if type(self.model.loss) ~= "function" then
+    fail("ZeRO: %s has no method 'loss'", getmetatable(self.model).__name)
+  end
+  enter(self)
+  return self.model:loss(...)
 end
 
 function ZeRO:__call(...) return self:forward(...) end

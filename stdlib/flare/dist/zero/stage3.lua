@@ -212,12 +212,30 @@ function Unit:run(original, ...)
   end, part, table.unpack(inputs, 1, inputs.n))
 end
 
+-- The units. A parameter that two of the default ones have, such as a tied embedding, is in none,
+-- and so stays whole.
+local function units_of(zero, named, units)
+  local list, count = modules.units(zero, named, units), {}
+  if units then return list end
+  for _, one in ipairs(list) do
+    for _, pair in ipairs(one.named) do count[pair[2].id] = (count[pair[2].id] or 0) + 1 end
+  end
+  for _, one in ipairs(list) do
+    local own = {}
+    for _, pair in ipairs(one.named) do
+      if count[pair[2].id] == 1 then own[#own + 1] = pair end
+    end
+    one.named = own
+  end
+  return list
+end
+
 --- Moves the parameters of units from the model into shards. @return the other parameters
 function M.divide(zero, named, units)
   local taken, rest = {}, {}
   zero.units, zero.order, zero.late, zero.has, zero.came = {}, {}, {}, {}, {}
   zero.calls, zero.leaves, zero.steps = {}, {}, 0
-  for _, one in ipairs(modules.units(zero, named, units)) do
+  for _, one in ipairs(units_of(zero, named, units)) do
     local module, list = one.module, one.named
     for _, pair in ipairs(list) do
       if taken[pair[2].id] then
@@ -254,10 +272,7 @@ function M.divide(zero, named, units)
   return rest
 end
 
-function M.forward(zero, ...)
-  Call.prune(zero)
-  return zero.model(...)
-end
+function M.enter(zero) Call.prune(zero) end
 
 -- Called when backward has passed a call.
 local function leave(zero)
