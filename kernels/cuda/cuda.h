@@ -178,6 +178,7 @@ typedef void (*flc_visit)(flc_visitor *v);
   F(sort)                                                                      \
   F(shape)                                                                     \
   F(random)                                                                    \
+  F(adam8)                                                                     \
   F(optim)                                                                     \
   F(pooling)                                                                   \
   F(rnn)                                                                       \

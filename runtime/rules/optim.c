@@ -2,6 +2,8 @@
  * that tensors at one position of the groups agree in shape. */
 #include "env.h"
 
+#include <limits.h>
+
 enum { FREE = -2, NO_GRADIENTS = -1 };
 
 /* With `keep` groups of state; FREE: as many as `moments` says, 0 or 1. */
@@ -48,6 +50,45 @@ fl_status fli_shape_sgd_step(fli_infer *c) {
 
 fl_status fli_shape_adam_step(fli_infer *c) {
   return check_step(c, c->attrs->v[FL_ATTR_adam_step_amsgrad].i ? 3 : 2);
+}
+
+static bool is_list(const fl_meta *m, int64_t n, fl_dtype d) {
+  return m->ndim == 1 && m->shape[0] == n && m->dtype == d;
+}
+
+fl_status fli_shape_adam8_step(fli_infer *c) {
+  const fl_meta *p = c->in[FL_IN_adam8_step_p], *g = c->in[FL_IN_adam8_step_g];
+  const fl_meta *maps = c->in[FL_IN_adam8_step_maps];
+  int64_t block = c->attrs->v[FL_ATTR_adam8_step_block].i;
+  if (block < 1 || block > INT_MAX)
+    return fli_fail(FL_EARG, "adam8_step: block must be 1 to %d, got %lld",
+                    INT_MAX, (long long)block);
+  for (int k = FL_IN_adam8_step_maps; k < c->n_in; k++)
+    if (!c->operands[k].tensor)
+      return fli_fail(FL_EARG, "adam8_step: input %d must be a tensor", k + 1);
+  for (int k = 0; k < FL_IN_adam8_step_maps; k++)
+    if (fl_numel(c->in[k]->ndim, c->in[k]->shape) != 1)
+      return fli_fail(FL_ESHAPE,
+                      "adam8_step: %s must be one number, got shape %s",
+                      k == FL_IN_adam8_step_lr ? "lr" : "step",
+                      fli_shape_text(c->in[k]->ndim, c->in[k]->shape));
+  if (!fli_same_shape(p, g))
+    return fli_fail(FL_ESHAPE, "adam8_step: p has shape %s, its gradient %s",
+                    fli_shape_text(p->ndim, p->shape),
+                    fli_shape_text(g->ndim, g->shape));
+  if (maps->ndim != 2 || maps->shape[0] != 2 || maps->shape[1] != 256)
+    return fli_fail(FL_ESHAPE, "adam8_step: maps must be (2, 256), got %s",
+                    fli_shape_text(maps->ndim, maps->shape));
+  int64_t n = fl_numel(p->ndim, p->shape), blocks = n / block + (n % block > 0);
+  if (!is_list(c->in[FL_IN_adam8_step_mean], n, FL_U8) ||
+      !is_list(c->in[FL_IN_adam8_step_square], n, FL_U8) ||
+      !is_list(c->in[FL_IN_adam8_step_mean_scales], blocks, FL_F32) ||
+      !is_list(c->in[FL_IN_adam8_step_square_scales], blocks, FL_F32))
+    return fli_fail(FL_ESHAPE,
+                    "adam8_step: of a parameter of %lld elements the moments "
+                    "must be u8 of (%lld), their scales f32 of (%lld)",
+                    (long long)n, (long long)n, (long long)blocks);
+  return FL_OK;
 }
 
 fl_status fli_shape_rmsprop_step(fli_infer *c) {

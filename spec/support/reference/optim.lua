@@ -49,6 +49,48 @@ R.adam_step = stepping(function(a) return a.amsgrad and 5 or 4 end, function(v, 
   v[1] = v[1] - lr * mean / (deviation + (a.eps or 1e-8))
 end)
 
+-- The number of the code whose number is nearest to x, the lower of two.
+local function nearest(map, from, x)
+  local best = 0
+  for k = 1, 255 do
+    if math.abs(map[from + k + 1] - x) < math.abs(map[from + best + 1] - x) then best = k end
+  end
+  return best
+end
+
+function R.adam8_step(a)
+  local n, block = A.count(a.p.shape), a.block or 256
+  local p, new = A.reshape(a.p, a.p.shape), {{}, {}}
+  local codes, scales = {a.mean, a.square}, {a.mean_scales, a.square_scales}
+  local b1, b2, t, lr = a.beta1 or 0.9, a.beta2 or 0.999, number(a.step), number(a.lr)
+  local decay = a.weight_decay or 0
+  for k = 1, n do
+    local v = {}
+    for s = 1, 2 do
+      v[s] = a.maps[256 * (s - 1) + codes[s][k] + 1] * scales[s][(k - 1) // block + 1]
+    end
+    local g = a.g[k]
+    if a.decoupled then p[k] = p[k] * (1 - lr * decay) else g = g + decay * p[k] end
+    new[1][k], new[2][k] = b1 * v[1] + (1 - b1) * g, b2 * v[2] + (1 - b2) * g * g
+    p[k] = p[k] - lr * (new[1][k] / (1 - b1 ^ t))
+      / (math.sqrt(new[2][k] / (1 - b2 ^ t)) + (a.eps or 1e-8))
+  end
+  local out = {}
+  for s = 1, 2 do
+    local most, code = {}, {}
+    for k = 1, n do
+      local b = (k - 1) // block + 1
+      most[b] = math.max(most[b] or 0, math.abs(new[s][k]))
+    end
+    for k = 1, n do
+      code[k] = nearest(a.maps, 256 * (s - 1), new[s][k] / most[(k - 1) // block + 1])
+    end
+    out[2 * s - 1], out[2 * s] = A.new({n}, code, "u8"), A.new({#most}, most)
+  end
+  return {written = {p = p, mean = out[1], mean_scales = out[2], square = out[3],
+                     square_scales = out[4]}}
+end
+
 R.rmsprop_step = stepping(function(a)
   return 3 + ((a.momentum or 0) ~= 0 and 1 or 0) + (a.centered and 1 or 0)
 end, function(v, a, lr)

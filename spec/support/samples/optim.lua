@@ -53,6 +53,38 @@ S.adam_step = all(4, squares, {
   {lr = lr, step = 5, amsgrad = true, moments = 3, _groups = 5, _above = {[4] = true, [5] = true}},
   {lr = lr, step = 1, moments = 3, _refused = "moments is 3"},
 })
+-- Numbers that f32 has, as have their products with the scales below.
+local function maps()
+  local list = {}
+  for k = 0, 255 do list[#list + 1] = (k - 127) / 128 end
+  for k = 0, 255 do list[#list + 1] = k * k / 65536 end
+  return A.new({2, 256}, list)
+end
+local function eighth(o)
+  local n = A.count(o.shape)
+  local size = math.max(o.block or 256, 1)
+  local blocks = (n + size - 1) // size
+  local means, squares_of, scales = {}, {}, {}
+  for k = 1, n do means[k], squares_of[k] = k * 37 % 256, k * 91 % 256 end
+  for k = 1, blocks do scales[k] = (k % 5 + 1) / 4 end
+  local s = {lr = lr, step = 3, maps = maps(), p = f(o.shape, {seed = 1}),
+    g = f(o.shape, {seed = 2}), mean = A.new({n}, means, "u8"),
+    mean_scales = A.new({blocks}, scales, "f32"), square = A.new({n}, squares_of, "u8"),
+    square_scales = A.new({blocks}, scales, "f32"),
+    _grad = false, _dtypes = "f64 f32"}
+  for key, v in pairs(o) do if key ~= "shape" then s[key] = v end end
+  return s
+end
+S.adam8_step = {
+  eighth{shape = {3, 4}}, eighth{shape = {}, step = A.scalar(1), lr = scalar},
+  eighth{shape = {0}}, eighth{shape = {5, 7}, block = 8, weight_decay = 0.1},
+  eighth{shape = {700}, weight_decay = 0.1, decoupled = true, beta1 = 0.8, beta2 = 0.9,
+         eps = 1e-3},
+  eighth{shape = {1100}, block = 512}, eighth{shape = {4}, block = 0, _refused = "block must be"},
+  eighth{shape = {4}, g = f{5}, _refused = "its gradient"},
+  eighth{shape = {4}, mean = A.new({3}, {1, 2, 3}, "u8"), _refused = "must be u8"},
+  eighth{shape = {4}, maps = f{2, 3}, _refused = "maps must be"},
+}
 S.rmsprop_step = all(3, three, {
   {lr = lr}, {lr = scalar, alpha = 0.9, eps = 1e-3, weight_decay = 0.1},
   {lr = lr, momentum = 0.9, moments = 2, _groups = 4},

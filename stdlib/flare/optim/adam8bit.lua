@@ -25,42 +25,19 @@ local function dynamic_map(signed)
   return list
 end
 
-local tables = {} -- by device and sign: the map as f32, and the middles between neighbours
+local MOST = 1 << 22 -- elements of a block
 
-local function tables_of(device, signed)
-  local key = device .. tostring(signed)
-  local found = tables[key]
+local maps = {} -- by device: those of means, which have signs, and of mean squares
+
+local function maps_of(device)
+  local found = maps[device]
   if not found then
-    local map = core.tensor(dynamic_map(signed), {dtype = "f32"})
-    found = {map = map:to(device),
-             middles = ((map:narrow(1, 1, 255) + map:narrow(1, 2, 255)) / 2):to(device)}
-    core.keep{found.map, found.middles}
-    tables[key] = found
+    found = core.tensor({dynamic_map(true), dynamic_map(false)}, {dtype = "f32"}):to(device)
+    core.keep{found}
+    maps[device] = found
   end
   return found
 end
-
--- The numbers that codes (n) stand for; scales has one for each block.
-local function decode(codes, scales, block, signed)
-  local n, map = #codes, tables_of(codes.device, signed).map
-  local x = map:index_select(1, codes:to "i32" + 1)
-  if n % block ~= 0 then x = x:pad{0, block - n % block} end
-  return (x:view(-1, block) * scales:unsqueeze(2)):view(-1):narrow(1, 1, n)
-end
-
--- Puts x into codes and scales: the nearest number of the map times the largest size of the block.
-local function encode(x, codes, scales, block, signed)
-  local n = #x
-  if n % block ~= 0 then x = x:pad{0, block - n % block} end
-  x = x:contiguous():view(-1, block)
-  local most = x:abs():amax(2)
-  scales:copy_(most)
-  local unit = x / most:masked_fill(most:eq(0), 1):unsqueeze(2)
-  local found = unit:bucketize(tables_of(codes.device, signed).middles):view(-1):narrow(1, 1, n)
-  codes:copy_((found - 1):to "u8")
-end
-
-local MOST = 1 << 22 -- elements that are f32 at a time
 
 local function define(name, decoupled, weight_decay, text)
   local Adam8bit = class(name, Optimizer)
@@ -95,32 +72,18 @@ local function define(name, decoupled, weight_decay, text)
     return k % 2 == 1 and "u8" or "f32"
   end
 
-  local function settings(group)
-    return {moments = 2, beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps,
-            weight_decay = group.weight_decay, decoupled = decoupled}
+  local function settings(group, more)
+    local s = {beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps,
+               weight_decay = group.weight_decay, decoupled = decoupled}
+    for key, value in pairs(more) do s[key] = value end
+    return s
   end
 
-  -- A step of a large parameter, by pieces of whole blocks.
   local function step_of(group, p, g, state, step)
-    local flat, grads = p:contiguous():view(-1), g:reshape(-1)
-    for first = 1, #flat, MOST do
-      local n = math.min(MOST, #flat - first + 1)
-      local from, blocks = (first - 1) // group.block + 1, (n + group.block - 1) // group.block
-      local own, parts = flat:narrow(1, first, n), {}
-      for k = 1, 4, 2 do
-        parts[k] = state[k]:narrow(1, first, n)
-        parts[k + 1] = state[k + 1]:narrow(1, from, blocks)
-      end
-      local x = own.dtype == "f64" and own or own:to "f32"
-      local m = decode(parts[1], parts[2], group.block, true):to(x.dtype)
-      local v = decode(parts[3], parts[4], group.block, false):to(x.dtype)
-      core.adam_step(group.lr, step, {x, grads:narrow(1, first, n):to(x.dtype), m, v},
-                     settings(group))
-      encode(m:to "f32", parts[1], parts[2], group.block, true)
-      encode(v:to "f32", parts[3], parts[4], group.block, false)
-      if x ~= own then own:copy_(x) end
-    end
-    if not flat:shares(p) then p:copy_(flat:view(p.shape)) end
+    local own = p:contiguous()
+    core.adam8_step(group.lr, step, maps_of(p.device), own, g, state[1], state[2], state[3],
+                    state[4], settings(group, {block = group.block}))
+    if not own:shares(p) then p:copy_(own) end
   end
 
   function Adam8bit:update(group, xs, step) -- luacheck: ignore self
@@ -138,7 +101,7 @@ local function define(name, decoupled, weight_decay, text)
     for _, part in ipairs {0, 1, 2, 4} do
       for _, i in ipairs(small) do list[#list + 1] = xs[part * n + i] end
     end
-    core.adam_step(group.lr, step, list, settings(group))
+    core.adam_step(group.lr, step, list, settings(group, {moments = 2}))
   end
   return Adam8bit
 end
