@@ -174,11 +174,14 @@ function Executor:close()
   end
 end
 
--- Between blocks their temporaries are collected, which are young; between rounds all garbage, if
--- it keeps many bytes.
+-- Between blocks their temporaries are collected, which are young. Handles of blocks' inputs are
+-- old when they become garbage: they are collected before backward, or the inputs that come back
+-- for it would stay. Between rounds all garbage is, if it keeps many bytes. What is on the device
+-- by plan, such as states in the last round, counts as well: `kept` is the least that was there.
 local function collect(self)
   local only = core.memory.stats(self.device).lua_only
-  if only < (self.kept or 0) + math.max(self.config.garbage or 0, GARBAGE) then return end
+  self.kept = math.min(self.kept or only, only)
+  if only < self.kept + math.max(self.config.garbage or 0, GARBAGE) then return end
   collectgarbage()
   self.kept = core.memory.stats(self.device).lua_only
 end
@@ -375,6 +378,7 @@ function Executor:train(...)
     end
     if rounds > 1 then loss = loss / rounds end
     if self.watch then self.watch("loss") end
+    collectgarbage()
     loss:backward()
     local _ <close> = core.no_grad()
     self:finish()

@@ -178,11 +178,11 @@ end
 -- By large steps, and by small ones where those went past what fits.
 local function find(self) return find_by(self, 0.93, 8) or find_by(self, 0.97, 16) end
 
--- Bytes of the device that a config needs, by dry runs, within 2 %.
-local function need_of(self, config)
+-- Bytes of the device that a config needs, by dry runs, within 2 %. @param failed with the cap
+local function need_of(self, config, failed)
   local figures = self.figures(self.step.rows / config.rounds)
   local low, high = self.cap, math.max(Model.memory(figures, config), self.cap)
-  local failed, proof
+  local proof
   local function enough(cap)
     local run, message = proves(self, config, cap)
     failed, proof = message or failed, run or proof
@@ -223,8 +223,8 @@ local function last_resort(self)
     local memory = Model.memory(self.figures(self.step.rows / rounds), this)
     if not fewest or memory < fewest then config, fewest = this, memory end
   end
-  local run = proves(self, config, self.cap)
-  if not run then return nil, need_of(self, config) end
+  local run, failed = proves(self, config, self.cap)
+  if not run then return nil, need_of(self, config, failed) end
   local best = {config = config, run = run}
   local frugal = run.host > self.host and least_host(self)
   if frugal and frugal.run.host < run.host then best = frugal end
