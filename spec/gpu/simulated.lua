@@ -90,15 +90,13 @@ function Offloaded:step()
   local _ <close> = core.no_grad()
   self.rest:step()
   for _, row in ipairs(self.rows) do
-    local p, old_first, old_second = row[1], row[2], row[3]
+    local p = row[1]
     local first <close> = row[2]:to(DEVICE, asynchronous)
     local second <close> = row[3]:to(DEVICE, asynchronous)
     core.adam_step(1e-4, self.t, {p, p.grad, first, second},
       {weight_decay = 0.01, decoupled = true})
-    row[2], row[3] = first:to("cpu", asynchronous), second:to("cpu", asynchronous)
-    -- pinned memory is slow to allocate: that of the old moments is for later matrices
-    local _ <close> = old_first
-    local _ <close> = old_second
+    row[2]:copy_(first, asynchronous) -- pinned memory is slow to allocate
+    row[3]:copy_(second, asynchronous)
   end
 end
 
