@@ -284,6 +284,41 @@ describe("train.Trainer", function()
     assert.equal(0, status, out)
   end)
 
+  it("goes on with another number of ranks", function()
+    local text = [[
+      local flare = require "flare"
+      local nn, optim, data = flare.nn, flare.optim, flare.data
+      local a, b = data.digits(52, {seed = 1})
+      return function(group, folder, stop)
+        flare.manual_seed(7)
+        local model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+        model:to "f64"
+        return flare.train.Trainer{model = model, optimizer = optim.Adam(model, {lr = 1e-2}),
+          epochs = 2, loss = flare.cross_entropy, progress = false, folder = folder,
+          train = data.Loader(data.Tensors(a:to "f64", b), {batch = 12, shuffle = true,
+                                                            shard = group}),
+          callbacks = {{step = function(t, figures)
+            if figures.step == stop then t:stop() end
+          end}}}
+      end]]
+    local start = assert(load(text))()
+    local whole = start():fit()
+    local status, out, _, dir = launch.run("-n 3 --tee all", ([[
+      local start = (function() %s end)()
+      start(dist.world, %q, 2):fit()]]):format(text, folder), 120)
+    launch.remove(dir)
+    assert.equal(0, status, out)
+    start(nil, folder, 4):fit()
+    status, out, _, dir = launch.run("-n 2 --tee all", ([[
+      local start = (function() %s end)()
+      local history = start(dist.world, %q):fit()
+      assert(math.abs(history[1].loss - %.17g) < 1e-9, history[1].loss)
+      assert(math.abs(history[2].loss - %.17g) < 1e-9, history[2].loss)
+    ]]):format(text, folder, whole[1].loss, whole[2].loss), 120)
+    launch.remove(dir)
+    assert.equal(0, status, out)
+  end)
+
   it("divides what it trains by dist.ZeRO, and resumes that", function()
     local status, out, _, dir = launch.run("-n 2 --tee all", [[
       local nn, optim, data, metrics = flare.nn, flare.optim, flare.data, flare.metrics

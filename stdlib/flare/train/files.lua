@@ -109,7 +109,11 @@ function M.restore(trainer)
   end
   local rank = math.min(dist.rank() + 1, #saved.losses)
   core.default_generator():set_state(table.unpack(saved.generators[rank]))
-  trainer.loss:load_state_dict{sum = saved.losses[rank][1], count = saved.losses[rank][2]}
+  local losses = saved.losses[rank]
+  if #saved.losses ~= dist.size() then -- rank 0 has what all of them had
+    losses = saved.losses:sum{dims = {1}} * (trainer.first and 1 or 0)
+  end
+  trainer.loss:load_state_dict{sum = losses[1], count = losses[2]}
   dist.barrier()
   return true
 end
