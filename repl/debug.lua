@@ -127,6 +127,8 @@ end
 function Look:bare(line)
   local name, rest = line:match "^%s*(%l+)%s*(%d*)%s*$"
   if not name or not (own[name] or short[name]) or self.has(name) then return nil end
+  local global = rawget(_G, name) -- a script's counter `step`; next is Lua's
+  if global ~= nil and type(global) ~= "function" then return nil end
   return (":%s %s"):format(name, rest)
 end
 

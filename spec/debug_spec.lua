@@ -109,6 +109,13 @@ describe(":debug after an error at the prompt", function()
 end)
 
 describe("flare -d", function()
+  it("takes the name of a command for a global value of that name", function()
+    local out = debugged("-d", "step = 41\nnext = next\nfinish = function() end\nerror 'here'",
+                         {"step", "step = 42", "step", ":c"})
+    has(out, "41\n")
+    has(out, "42\n")
+  end)
+
   it("stops where an error is raised, and goes on with a value in its place", function()
     local out = debugged("-d", layers, {":where", "rate = 3", ":up", "i, ...", "w.shape",
                                         ":continue flare.ones(2, 2)", ":continue flare.ones(2, 2)"})
