@@ -32,21 +32,15 @@ static int failed(lua_State *L, const char *what) {
 
 /* --- the signal --- */
 
-static void unhook(lua_State *L) {
-  if (L && lua_gethook(L) == flare_alert_hook)
-    lua_sethook(L, NULL, 0, 0);
-}
-
 void flare_alert_hook(lua_State *L, lua_Debug *ar) {
   (void)ar;
-  unhook(L);
-  unhook(flare_state());
-  unhook(flare_coroutine());
+  lua_sethook(L, NULL, 0, 0);
   due = 0;
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &callback) == LUA_TFUNCTION)
-    lua_call(L, 0, 0);
-  else
-    lua_pop(L, 1);
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &callback) == LUA_TFUNCTION) {
+    lua_call(L, 0, 1);
+    due = due || lua_toboolean(L, -1);
+  }
+  lua_pop(L, 1);
 }
 
 static void hook(lua_State *L) {
@@ -79,8 +73,8 @@ static int watch(lua_State *L) {
   return 1;
 }
 
-/* on(f): f is called at the next instruction of the main coroutine after an
- * alert, or by who finds it due. */
+/* on(f): f is called at the next instruction after an alert, or by who finds it
+ * due. If it returns true, it has not looked, and the alert stays due. */
 static int on(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   lua_settop(L, 1);

@@ -128,6 +128,8 @@ end
 
 -- What has come: connections, and requests.
 local function hear()
+  local engine = package.loaded["flare.debugger"]
+  if engine and engine.stopped() then return true end
   serve()
   local file = alert.accept(server)
   while file do

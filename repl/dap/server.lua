@@ -225,6 +225,7 @@ end
 
 -- What came while the script ran.
 local function hear()
+  if engine.stopped() then return true end
   while true do
     local message, ended = wire:receive()
     if ended then os.exit(1) end -- nothing is left that could go on

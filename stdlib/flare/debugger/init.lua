@@ -33,6 +33,9 @@ end
 --- Whether the script can be stopped here.
 function M.attached() return front ~= nil and not inside end
 
+--- Whether the script is stopped: a front end runs, which reads what its client sends.
+function M.stopped() return inside end
+
 --- The function that the script began with: what called it is left out of stacks.
 function M.root() return root() end
 
