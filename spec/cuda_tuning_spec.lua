@@ -96,6 +96,37 @@ for line in io.lines(os.getenv "FAKE_EPILOGUES") do print(line) end -- DGELU
     assert.equal(0, status)
   end)
 
+  it("has cuBLASLt's heuristic asked about a plan's products before the plan runs", function()
+    local asked = (" FLARE_COMPILE=on FAKE_ASKED=%s/asked"):format(place)
+    local said, status = fakes.run(place, settings .. asked, [[
+local flare = require "flare"
+local F = flare.nn.functional
+local x = flare.zeros({512, 256}, {device = "cuda", dtype = "bf16"})
+local w = flare.zeros({1000, 256}, {device = "cuda", dtype = "bf16"}):requires_grad_()
+local target = flare.ones({512}, {dtype = "i64"}):to "cuda"
+local step = flare.compile(function()
+  w.grad = nil
+  F.cross_entropy(F.linear(x, w), target):backward()
+end, {chunk = 128 * 1000 * 2})
+local function asked()
+  local n = {program = 0, beside = 0}
+  for line in io.lines(os.getenv "FAKE_ASKED") do n[line] = n[line] + 1 end
+  return n
+end
+step()
+step() -- candidates of the whole products
+local before = asked().beside
+for turn = 1, 5000 do
+  step()
+  if flare.compile_stats(step).planned > 0 then break end
+  os.execute "sleep 0.01"
+end
+print(asked().beside - before >= 2, flare.compile_stats(step).planned)
+]])
+    assert.equal("true\t1\n", said)
+    assert.equal(0, status)
+  end)
+
   -- The kernels of one call of conv, and of its gradients, with cuDNN there.
   local function launched(setup, shape, groups)
     local names = place .. "/launched"

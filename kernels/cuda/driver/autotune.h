@@ -33,7 +33,9 @@ fl_status flc_control(fl_backend *b, const char *what, double value);
 typedef struct flc_tuned {
   int64_t key[FLC_KEY];
   void *plan; /* its owner's, under the owner's lock */
+  _Atomic int ahead; /* what a thread does about it before the first call */
 } flc_tuned;
+enum { FLC_AHEAD_NOT, FLC_AHEAD_BUSY, FLC_AHEAD_DONE };
 
 /* The place of a key (unused numbers are 0); NULL: out of memory. */
 flc_tuned *flc_tuned_of(const int64_t key[FLC_KEY]);

@@ -4,12 +4,14 @@
  * kernels. */
 #include "cublaslt.h"
 #include "../driver/autotune.h"
+#include "../driver/backend.h"
 #include "../driver/process.h"
 #include "../gemm/product.h"
 #include "../gemm/gemm.h"
 
 #include "../../../runtime/program.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +31,7 @@ static struct {
   flc_blas_table table;
   cublasLtHandle_t handles[FLC_DEVICES];
   pthread_mutex_t lock; /* of shapes and their trials */
+  bool used;            /* by a product */
 } blas = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void cublaslt_find(void) {
@@ -443,6 +446,7 @@ static void find_candidates(call *c, shape *x) {
 /* Under the lock. The first time the heuristic's first algorithm runs. */
 static shape *shape_of(call *c, flc_tuned *place, bool own) {
   shape *x = place->plan;
+  blas.used = true;
   if (!x) {
     if (!(x = calloc(1, sizeof *x))) {
       fli_fail(FL_ENOMEM, "out of memory: a table of shapes");
@@ -498,6 +502,59 @@ static fl_status run_shape(call *c, flc_tuned *place, bool own) {
   return s == FL_OK ? s : ours && !timed ? s : run_by(c, ours ? &by : NULL);
 }
 
+/* --- ahead of the first call: a thread asks the heuristic, which loads what it
+ * needs to answer, and is quick when the call asks again --- */
+
+typedef struct job {
+  flc_device *device;
+  flc_tuned *place;
+  call c;
+  flc_product p;
+} job;
+
+static void job_do(void *context) {
+  job *j = context;
+  flc_context before;
+  algorithm first[ALGORITHMS];
+  pthread_mutex_lock(&blas.lock);
+  bool known = j->place->plan;
+  pthread_mutex_unlock(&blas.lock);
+  if (!known && flc_enter(j->device, &before) == FL_OK) {
+    ask(&j->c, 1, first);
+    flc_leave(j->device, before);
+  }
+  atomic_store(&j->place->ahead, FLC_AHEAD_DONE);
+  free(j);
+}
+
+/* Of a probe: `unready` until the heuristic has been asked. Before the first
+ * product of the program it is not, as that would wait for the same locks. */
+static void ask_ahead(const call *c, flc_tuned *place) {
+  int seen = FLC_AHEAD_NOT;
+  pthread_mutex_lock(&blas.lock);
+  bool known = place->plan || !blas.used;
+  pthread_mutex_unlock(&blas.lock);
+  if (known || atomic_load(&place->ahead) == FLC_AHEAD_DONE)
+    return;
+  if (atomic_compare_exchange_strong(&place->ahead, &seen, FLC_AHEAD_BUSY)) {
+    job *j = malloc(sizeof *j);
+    if (j) {
+      *j = (job){.device = c->l->stream->device,
+                 .place = place,
+                 .c = *c,
+                 .p = *c->p};
+      j->c.p = &j->p;
+      j->c.l = NULL;
+    }
+    if (!j || !flc_ahead_do(job_do, j)) {
+      free(j);
+      atomic_store(&place->ahead, FLC_AHEAD_DONE);
+      return;
+    }
+  }
+  c->l->stream->unready = true;
+}
+
 /* Of a product with something behind it: all kernels that a measurement may
  * run, and the one behind the library's. */
 static fl_status multiply_probe(const fl_launch *l, const flc_product *p) {
@@ -525,11 +582,13 @@ fl_status flc_multiply(const fl_launch *l, flc_product *p) {
   if (by == FLC_OWN || (by == FLC_AUTO && work < SMALL) || !flc_blas_get() ||
       !(c.handle = handle_of(l)) || !cublaslt_describe(&c, key))
     return flc_product_own(l, p);
-  if (l->probe)
-    return c.inside ? FL_OK : cublaslt_apply(l, p, c.to, c.biased);
   key[FLC_KEY - 1] = by * 2 + flc_deterministic();
   flc_tuned *place = flc_tuned_of(key);
   if (!place)
     return FL_ENOMEM;
+  if (l->probe) {
+    ask_ahead(&c, place);
+    return c.inside ? FL_OK : cublaslt_apply(l, p, c.to, c.biased);
+  }
   return run_shape(&c, place, by == FLC_AUTO);
 }

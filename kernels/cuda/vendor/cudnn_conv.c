@@ -214,9 +214,21 @@ static fl_status probe_own(const fl_launch *l, const void *c) {
   return flc_conv_native(l, c);
 }
 
+/* The copies around a plan whose operands have channels innermost. */
+static fl_status probe_packed(const fl_launch *l, const void *context) {
+  call once = *(const call *)context;
+  once.l = l;
+  if (!once.w && !cudnn_prepare(&once))
+    return FL_ENOMEM;
+  fl_status s = pack_inputs(&once);
+  return s ? s : unpack_result(&once);
+}
+
 static int is_ready(void *context, int i) {
   const call *k = context;
   flc_product p;
+  if (i < k->shape->found && k->shape->plans[i].packed)
+    return flc_soon(k->l, probe_packed, k);
   return i < k->shape->found || flc_conv_product(k->c, &p)
              ? 1
              : flc_soon(k->l, probe_own, k->c);
@@ -454,9 +466,8 @@ static fl_status probe_first(call *k) {
   if (ours_first(k->c))
     return by_ours(k->l, k->c);
   fl_status s = FL_OK;
-  if (!k->last && lies_packed(k->c) && can_pack(k->c) && cudnn_prepare(k) &&
-      (s = pack_inputs(k)) == FL_OK)
-    s = unpack_result(k);
+  if (!k->last && lies_packed(k->c) && can_pack(k->c))
+    s = probe_packed(k->l, k);
   return s == FL_OK && k->c->bias ? add_bias(k->l, k->c) : s;
 }
 
