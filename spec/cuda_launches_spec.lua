@@ -50,6 +50,26 @@ describe("on a GPU that computes nothing", function()
     end
   end
 
+  -- The kernels of a new window are asked for by probes of its launches, which must launch nothing.
+  for _, libraries in ipairs {false, true} do
+    it("every row is asked for ahead, " .. (libraries and "with" or "without") .. " libraries",
+       function()
+      local script = place .. "/ahead.lua"
+      local file = assert(io.open(script, "w"))
+      file:write [[require("flare").compile(dofile)("spec/support/every_row.lua")]]
+      file:close()
+      if libraries then fakes.tuning(place) end
+      local names = place .. "/beside"
+      local out = tree.output(fakes.command(place, "FLARE_CACHE=off FLARE_MEMORY=direct "
+        .. (libraries and "FLARE_CUDA_HIDE=none " or "") .. "FAKE_BESIDE=" .. names, script
+        .. " --device cuda --dtypes f32,bf16 --without bincount " .. table.concat(families, " "))
+        .. " 2>&1")
+      assert.truthy(out:find "%d+ pieces of rows, %d+ calls, 0 failed\n$", out)
+      assert.is_true(select(2, tree.read(names):gsub("\n", "")) > 100)
+      os.remove(names)
+    end)
+  end
+
   it("sums of few lines take one kernel", function()
     local names = place .. "/launched"
     local sums = {[128] = "columns<0, 1, 1>", [4096] = "columns<0, 1, 1> merge<0, 1>"}
