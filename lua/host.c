@@ -2,6 +2,7 @@
  * of it runs protected; errors come back as FL_ELUA. */
 #include "embed.h"
 #include "stop.h"
+#include "strings.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -89,8 +90,15 @@ static void preload(lua_State *L, bool embedded) {
   lua_pop(L, 1);
 }
 
-void fll_openlibs(lua_State *L, bool embedded) {
+/* Lua's libraries, with functions that stop when the state is to stop. */
+static void open_libraries(lua_State *L) {
   luaL_openlibs(L);
+  fll_own_strings(L);
+  fll_own_tables(L);
+}
+
+void fll_openlibs(lua_State *L, bool embedded) {
+  open_libraries(L);
   preload(L, embedded);
 }
 
@@ -140,7 +148,7 @@ static int open_protected(lua_State *L) {
                                                     : sizeof options);
   if (o->own) {
     options.tune_collector = true;
-    luaL_openlibs(L);
+    open_libraries(L);
   }
   need_libraries(L);
   find_library(L);

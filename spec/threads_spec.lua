@@ -48,6 +48,8 @@ describe("t:stop", function()
       .. "while true do f(20) end",
     ["a sort that never ends"] = "local t = {} for i = 1, 2000 do t[i] = i end "
       .. "while true do table.sort(t, function(a, b) return a > b end) end",
+    ["a pattern that never ends"] = "('a'):rep(60):find(('a*'):rep(40) .. 'b')",
+    ["a replacement that never ends"] = "('a'):rep(60):gsub(('a-'):rep(40) .. 'b', '')",
     ["a loop of small calls"] = "local x = require('flare.core').ones(3) "
       .. "while true do x:add_(1) end",
     ["a factorization"] = "require('flare').rand(2000, 2000):svd()",

@@ -20,6 +20,23 @@ interrupt.cases = {
   ["a pcall loop"] = {"", "while true do pcall(function() while true do end end) end"},
   ["a pcall of errors"] = {"", "while true do pcall(error, 'no') end"},
   ["a Lua loop, pressed three times"] = {"", "while true do end", times = 3},
+  ["string.find"] = {"s = ('a'):rep(60);", "s:find(('a*'):rep(40) .. 'b')"},
+  ["string.gmatch"] = {"s = ('a'):rep(60);", "for _ in s:gmatch(('[ab]-'):rep(40) .. 'c') do end"},
+  ["string.gsub"] = {"s = ('a'):rep(60);", "s:gsub(('a?'):rep(60) .. 'b', 'c')"},
+  ["a plain string.find"] = {
+    "s = ('a'):rep(1e7); t = ('a'):rep(5e6) .. 'b';",
+    "s:find(t, 1, true)",
+  },
+  ["string.rep"] = {"", "while true do ('ab'):rep(1 << 29) end"},
+  ["string.upper"] = {"s = ('a'):rep(1 << 28);", "while true do s:upper() end"},
+  ["table.sort"] = {
+    "t = {}; for i = 1, 1e7 do t[i] = (i * 1e9 + 7) % 9999991 end;",
+    "while true do table.sort(t) table.sort({table.unpack(t, 1, 1e5)}) end",
+  },
+  ["table.concat"] = {
+    "t = {}; for i = 1, 5e6 do t[i] = i end;",
+    "while true do table.concat(t, ', ') end",
+  },
   ["a product"] = {
     "a = flare.ones(6000, 6000);",
     "while true do a:matmul(a) end",
