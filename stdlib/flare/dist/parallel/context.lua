@@ -120,11 +120,9 @@ local function backward(ring, dy, q, k, v, y, lse, causal, scale)
     local theirs, dk, dv = chunks_of(from, n, causal), {}, {}
     for _, block in ipairs(blocks_of(mine, theirs, causal)) do
       local i, j, diagonal = table.unpack(block)
-      local function of(x, at) return chunk(x, at, #mine):contiguous() end
-      local n_rows = lse:size(3) // #mine
+      local function of(x, at) return chunk(x, at, #mine) end
       local a, b, c = core.attention_backward(of(dy, i), of(q, i), of(t[1], j), of(t[2], j), nil,
-        of(y, i), lse:narrow(3, (i - 1) * n_rows + 1, n_rows):contiguous(), 0, 0,
-        {causal = diagonal, scale = scale})
+        of(y, i), of(lse, i), 0, 0, {causal = diagonal, scale = scale})
       dq[i] = add(dq[i], a:to(lse.dtype))
       dk[j], dv[j] = add(dk[j], b:to(lse.dtype)), add(dv[j], c:to(lse.dtype))
     end
