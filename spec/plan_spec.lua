@@ -392,7 +392,7 @@ describe("evicted memory", function()
 
   -- Handles of blocks' inputs that wait for the collector keep what has come back for backward.
   it("needs in each step what its dry run needed, in any number of rounds", function()
-    for _, rounds in ipairs {2, 3, 8} do
+    for _, rounds in ipairs {3, 8, 16} do
       local blocks = {}
       for k = 1, 12 do blocks[k] = Residual(256, 1024) end
       local x = flare.randn(64 * rounds, 256)
@@ -406,7 +406,9 @@ describe("evicted memory", function()
         core.memory.reset_peak "sim:0"
         plan(x):item()
         local peak = core.memory.stats "sim:0".peak
-        assert.is_true(peak <= 1.01 * plan.live, rounds .. " rounds: " .. peak .. " " .. plan.live)
+        -- 4 MiB of garbage may wait from round to round
+        assert.is_true(peak <= plan.live + (5 << 20),
+          rounds .. " rounds: " .. peak .. " " .. plan.live)
       end
       plan.executor:close()
     end
