@@ -9,8 +9,9 @@ return {
   links = {host = {rate = 64e9, latency = 10e-6}, peer = {rate = 450e9, latency = 10e-6}},
   power = {idle = 70, busy = 700},
   latency = 2e-6,
-  efficiency = {product = 0.8, attention = 0.6, memory = 0.87, link = 0.82},
-  measured = "on an H200, which has the same chip: products of random bf16 matrices 790 TFLOP/s, "
-    .. "copies 4.19 of 4.8 TB/s; as published: attention 540 to 690 TFLOP/s (FlashAttention-3, "
-    .. "2024), all-reduce 370 of 450 GB/s (NCCL without multicast); idle power is an estimate",
+  efficiency = {product = 0.69, attention = 0.45, memory = 0.87, link = 0.82},
+  measured = "on an H200, which has the same chip, at its 700 W: products of normal random bf16 "
+    .. "matrices 683 TFLOP/s, attention 376 to 500 forward and 311 to 507 backward in heads of "
+    .. "128, copies 4.19 of 4.8 TB/s, over PCIe 55 GB/s one way, 50 in both at once; as "
+    .. "published: all-reduce 370 of 450 GB/s (NCCL without multicast); idle power is an estimate",
 }
