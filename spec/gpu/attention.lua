@@ -71,6 +71,34 @@ for _, s in ipairs{{1, 1, 1, 64}, {3, 2, 63, 64}, {5, 3, 129, 64}, {2, 2, 1000, 
   end
 end
 
+-- More tiles than a GPU has multiprocessors, heads that share keys, more keys than queries.
+for _, s in ipairs{{4, 12, 1024, 1024, 64, 12, true}, {9, 12, 197, 197, 64, 12, false},
+                   {1, 16, 2048, 2048, 64, 4, true}, {3, 4, 130, 700, 64, 2, true},
+                   {40, 12, 128, 128, 64, 12, false}, {5, 6, 193, 385, 128, 3, false}} do
+  local b, h, t, n, d, heads, causal = table.unpack(s)
+  local q, k, v = leaf("bf16", b, h, t, d), leaf("bf16", b, heads, n, d),
+                  leaf("bf16", b, heads, n, d)
+  local dy, wide = flare.randn({b, h, t, d}, cuda):to "bf16", {}
+  for i, x in ipairs{q, k, v} do
+    wide[i] = x:detach():to "f64"
+    wide[i].requires_grad = true
+  end
+  local got = run(fused, q, k, v, dy, causal)
+  local want = run(function(x, y, z)
+    y, z = y:repeat_interleave(h // heads, 2), z:repeat_interleave(h // heads, 2)
+    local scores = x:matmul(y:transpose(-2, -1)) * (1 / math.sqrt(d))
+    if causal then
+      scores = scores:masked_fill(flare.ones({t, n}, cuda):tril(n - t):eq(0), -math.huge)
+    end
+    return scores:softmax(-1):matmul(z)
+  end, wide[1], wide[2], wide[3], dy:to "f64", causal)
+  local worst = 0
+  for i = 1, 4 do worst = math.max(worst, apart(got[i], want[i])) end
+  check(worst < 8e-3, "b%d h%d of %d t%d of %d d%d %s: error %.1e", b, h, heads, t, n, d,
+        causal and "causal" or "full", worst)
+  collectgarbage()
+end
+
 -- Masks of each dtype, of every head and repeated, against f64.
 for _, s in ipairs{{2, 3, 200, 64}, {1, 2, 333, 128}, {2, 2, 512, 64}, {1, 4, 70, 128},
                    {1, 2, 264, 128}} do

@@ -106,10 +106,11 @@ enum { WIDE_KEYS = 128, WIDE_THREADS = 384 };
 static int wide_stages(int w) {
   return w == 64 ? 4 : 2;
 }
-/* Groups that compute, forward: three, where registers suffice and tiles of 192
- * queries leave little of the last one empty. */
+/* Groups that compute, forward: three, where registers suffice (not for scores
+ * of two tiles, without mask and dropout) and tiles of 192 queries leave little
+ * of the last one empty. */
 static int wide_groups(int w, int64_t queries, int more) {
-  return w == 64 && more < 2 &&
+  return w == 64 && more == 1 &&
                  fl_ceil_div(queries, 192) * 192 <= queries + queries / 12
              ? 3
              : 2;
@@ -160,9 +161,8 @@ void flc_visit_attention(flc_visitor *v) {
     bool quick = dtype == FL_BF16 && w == 128;
     for (int more = 0; more < 4; more++) {
       visit_one(v, wide_forward_spec(dtype, w, 2, more), quick && more % 2);
-      if (w == 64 && more < 2)
-        visit_one(v, wide_forward_spec(dtype, w, 3, more),
-                  dtype == FL_BF16 && more);
+      if (w == 64 && more == 1)
+        visit_one(v, wide_forward_spec(dtype, w, 3, more), dtype == FL_BF16);
       visit_one(v, wide_keys_spec(dtype, w, more), quick && more != 2);
     }
     visit_one(v, wide_rows_spec(dtype, w), quick);
@@ -622,7 +622,7 @@ static fl_status wide_schedule(const work *w, attention_sm90 *to, int blocks) {
 static fl_status wide_forward(const work *w, attention_sm90 *to) {
   int cols = wide_width(w), most = flc_chip_of(w->l)->processors,
       groups = wide_groups(cols, w->a.nq, to->more),
-      rows = 2 * 64 * groups + 2 * WIDE_KEYS * wide_stages(cols);
+      rows = 3 * 64 * groups + 2 * WIDE_KEYS * wide_stages(cols);
   flc_spec spec = wide_forward_spec((int)w->dtype, cols, groups, to->more);
   to->a.tiles = to->tiles_q;
   to->items = (int)(to->a.tiles * w->heads_all);
