@@ -4,6 +4,7 @@ local flare = require "flare"
 local programs = require "spec.support.programs"
 local rows = require "spec.support.rows"
 local steps = require "spec.support.steps"
+local view_programs = require "spec.support.view_programs"
 
 -- The losses of four steps and the parameters after them; the peak of the last step, beside what
 -- was there before.
@@ -82,6 +83,33 @@ for _, device in ipairs(rows.devices) do
         for k = 1, 2 do assert.is_true(want[k]:eq(got[k]):all():item()) end
         assert.is_true(a:eq(b):all():item())
       end
+    end)
+
+    it("are computed from second copies by launches that run again themselves", function()
+      local function summed(x) return x:sum(-1, {keepdim = true}):expand(9, 9) end
+      local function body(x, y, z)
+        local twice, a = y * 2, y + z
+        local first = summed(a)
+        local c = twice - a
+        local q = (z + first):sum(1, {keepdim = true}):expand(9, 9) * 0.1
+        local b = summed(a) + summed(q) -- the same sum of a, which is computed once
+        z:narrow(1, 2, 5):add_(summed(c):narrow(1, 3, 5))
+        x:narrow(1, 2, 5):add_((c * 0.5):narrow(1, 3, 5))
+        return b - x
+      end
+      local _ <close> = flare.no_grad()
+      local a, b = {}, {}
+      for k = 1, 3 do a[k] = flare.rand({9, 9}, {device = device}) end
+      for k = 1, 3 do b[k] = a[k]:clone() end
+      local f = flare.core.compiled(body, true, "again", false, true, 0)
+      for _ = 1, 3 do
+        assert.is_true(body(table.unpack(a)):equal(f(table.unpack(b))))
+        for k = 1, 3 do assert.is_true(a[k]:equal(b[k])) end
+      end
+    end)
+
+    it("are right in programs of views and writes in place", function()
+      view_programs.check(device, tonumber(os.getenv "FLARE_PROGRAMS") or 150, 1)
     end)
 
     it("are right in any program", function()

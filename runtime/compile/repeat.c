@@ -52,6 +52,12 @@ static void note_writers(repeating *q) {
   }
 }
 
+/* Whether the slot is a second copy, which the launch that reads it has been
+ * given: it may run again with that. */
+static bool is_copy(const repeating *q, int slot) {
+  return slot >= (int)q->old->n_slots;
+}
+
 /* Whether launch d can run again before launch i: its results are new memory of
  * its own, and what it reads is as it was. Slots that are computed again, too,
  * are added to the list. */
@@ -62,7 +68,7 @@ static bool repeat_visit(repeating *q, uint32_t d, uint32_t i, uint32_t *n) {
     return false;
   for (int k = 0; k < e->n_in + e->n_out; k++) {
     int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
-    if (slot < 0)
+    if (slot < 0 || is_copy(q, slot))
       continue;
     if (k >= e->n_in) {
       if (!q->old->slots[slot].made || q->writer[slot] != d)
@@ -118,7 +124,8 @@ static void repeat_launch(repeating *q, uint32_t d, uint32_t i) {
   uint32_t n = (uint32_t)(e->n_in + e->n_out), at = q->n_args;
   for (uint32_t k = 0; k < n; k++) {
     fli_arg a = *fli_fuse_arg(f, e->arg + k);
-    if (a.slot >= 0 && ((int)k >= e->n_in || q->from[a.slot] <= i))
+    if (a.slot >= 0 && !is_copy(q, a.slot) &&
+        ((int)k >= e->n_in || q->from[a.slot] <= i))
       a.slot = (int)repeat_slot(q, (uint32_t)a.slot);
     f->args[at + k] = p->repeat_args[at - q->old->n_args + k] = a;
   }

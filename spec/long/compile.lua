@@ -1,7 +1,7 @@
 -- That compiled programs compute what programs compute. limit: 120 min
 -- 20,000 random programs on cpu and sim:0, exact and not, of operators alone and with what Lua and
--- autograd do beside them, and 10,000 on two streams; 10,000 pure functions on both; typed programs
--- and networks that are trained; a million calls; then specs as one compiled program.
+-- autograd do beside them, and 10,000 on two streams; 10,000 pure functions on both; typed programs,
+-- programs of views, and networks that are trained; a million calls; then specs as one compiled program.
 package.path = "./?.lua;" .. package.path
 local tree = require "spec.support.tree"
 
@@ -80,6 +80,8 @@ for _, device in ipairs {"cpu", "sim:0"} do
     seeds("typed programs on " .. device .. ", " .. how, 4000,
       ([[require "spec.support.typed_programs".check, seed, "%s", %s]]):format(device, how))
   end
+  seeds("programs of views on " .. device, 10000,
+    ([[require "spec.support.view_programs".check, "%s", 1, seed]]):format(device))
   for _, exact in ipairs {true, false} do
     seeds("networks on " .. device .. (exact and ", exact" or ""), 2000,
       ([[require "spec.support.training_programs".check, seed, "%s", %s]]):format(device, exact))
