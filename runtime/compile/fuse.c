@@ -133,12 +133,13 @@ static uint32_t sum_conflicts(const fuse *f, const fli_entry *e) {
  * what is added. */
 static bool sum_joins(fuse *f, uint32_t i) {
   const fli_entry *e = &f->entries[i + 1];
+  uint32_t close = 0;
   int list[FUSE_OPEN], n = partners_of(f, e, list);
   int writer = f->writer[fli_fuse_arg(f, e->arg)->slot];
   bool joins = false;
   f->now = i + 1;
   for (int k = 0; k < n && !joins && writer >= 0; k++)
-    joins = list[k] == writer && fli_fuse_could_join(f, list[k], i + 1);
+    joins = list[k] == writer && fli_fuse_could_join(f, list[k], i + 1, &close);
   f->now = i;
   return joins;
 }
@@ -169,6 +170,24 @@ static void note_apart(fuse *f, const fli_entry *e) {
   }
 }
 
+/* The launch would join group i, and close others that compute what it reads,
+ * too: those become one group with it where they can. The group to join. */
+static int merge_writers(fuse *f, int i, uint32_t entry) {
+  const fli_entry *e = &f->entries[entry];
+  uint32_t close = 0, writers = 0;
+  for (int k = 0; k < e->n_in; k++) {
+    int slot = fli_fuse_arg(f, e->arg + (uint32_t)k)->slot;
+    if (slot >= 0 && f->writer[slot] >= 0)
+      writers |= 1u << f->writer[slot];
+  }
+  if (!(writers & ~(1u << i)) || !fli_fuse_could_join(f, i, entry, &close))
+    return i;
+  for (int k = 0; k < FUSE_OPEN && !f->status; k++)
+    if (k != i && close & writers & 1u << k)
+      fli_fuse_merge(f, i, k, &i);
+  return i;
+}
+
 static void add_fusable(fuse *f, uint32_t i) {
   const fli_entry *e = &f->entries[i];
   int list[FUSE_OPEN], n = partners_of(f, e, list);
@@ -177,7 +196,8 @@ static void add_fusable(fuse *f, uint32_t i) {
   if (n == 0)
     note_apart(f, e);
   for (int k = 0; k < n && !f->status; k++)
-    if (fli_fuse_join(f, list[k], i, &close)) {
+    if (f->groups[list[k]] &&
+        fli_fuse_join(f, merge_writers(f, list[k], i), i, &close)) {
       close_groups(f, close);
       return;
     }

@@ -103,6 +103,7 @@ typedef struct fuse {
    * a launch of that group */
   fli_apart apart, values; /* the latter: why values could not be had */
   uint32_t from;
+  uint32_t merged; /* open groups whose launches become one group, a bit each */
   int most;           /* launches of a group */
   bool tiles;         /* the backend has the kernel */
   bool epilogues;     /* and that for expressions behind a row */
@@ -187,8 +188,17 @@ void fli_fuse_group_free(fuse_group *g);
 bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close);
 /* A group for it alone. */
 bool fli_fuse_begin(fuse *f, int i, uint32_t entry, uint32_t *close);
-/* Whether it could join. */
-bool fli_fuse_could_join(fuse *f, int i, uint32_t entry);
+/* Whether it could join; `close` as above. */
+bool fli_fuse_could_join(fuse *f, int i, uint32_t entry, uint32_t *close);
+
+/* --- merge.c --- */
+
+/* Makes one group of a and b, open ones, and sets *at to it. False: they do not
+ * become one, and are as they were (or f->status is set). */
+bool fli_fuse_merge(fuse *f, int a, int b, int *at);
+/* Whether only groups that are being merged have written the slot since launch
+ * `time`, and not what lay there before it. */
+bool fli_fuse_merge_loads(const fuse *f, int slot, uint32_t time);
 
 /* --- value.c --- */
 

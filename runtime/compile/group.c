@@ -516,6 +516,8 @@ static bool join_at(joining *j, uint32_t *close) {
   }
   if (!j->dry)
     join_fails(f, g, j->apart);
+  else if (fits)
+    *close |= also;
   g->graph.n = nodes;
   g->graph.n_in = inputs;
   g->n_leaves = leaves;
@@ -583,7 +585,7 @@ bool fli_fuse_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
   return false;
 }
 
-bool fli_fuse_could_join(fuse *f, int i, uint32_t entry) {
+bool fli_fuse_could_join(fuse *f, int i, uint32_t entry, uint32_t *close) {
   fuse_group *g = f->groups[i];
   joining j = {.f = f,
                .g = g,
@@ -591,9 +593,8 @@ bool fli_fuse_could_join(fuse *f, int i, uint32_t entry) {
                .entry = entry,
                .e = &f->entries[entry],
                .dry = true};
-  uint32_t close = 0;
   return g->n < f->most && g->graph.n <= FUSE_NODES &&
-         coordinates_of(f, g, j.e, j.of) && join_at(&j, &close);
+         coordinates_of(f, g, j.e, j.of) && join_at(&j, close);
 }
 
 bool fli_fuse_begin(fuse *f, int i, uint32_t entry, uint32_t *close) {

@@ -297,7 +297,8 @@ static bool value_load(fuse *f, int i, const fuse_value *x, uint32_t time,
   fuse_group *g = f->groups[i];
   uint32_t last = f->last[x->slot];
   int writer = f->writer[x->slot];
-  if ((last != FUSE_NONE && f->entry_of[last] >= time) || writer == i) {
+  bool late = last != FUSE_NONE && f->entry_of[last] >= time;
+  if (writer == i || (late && !fli_fuse_merge_loads(f, x->slot, time))) {
     f->values = FLI_APART_ORDER;
     return false; /* written over, or only when the group has run */
   }
@@ -312,7 +313,7 @@ static bool value_load(fuse *f, int i, const fuse_value *x, uint32_t time,
   leaf->time = time;
   leaf->mask = x->mask;
   leaf->at = x->at;
-  if (writer >= 0)
+  if (writer >= 0 && !late)
     *close |= 1u << writer;
   fuse_value known = *x;
   known.value = *v;
