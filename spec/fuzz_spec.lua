@@ -120,7 +120,7 @@ describe("faults of earlier versions", function()
     assert.same({{1, 3}, {2, 4}}, core.meta(function() return turned:totable() end))
     local tanh = flare.nn.Tanh()
     assert.has_error(function() tanh:watch() end,
-                     "watch: a function or nil is expected, got table")
+                     "watch: a function or nil is expected, got a Tanh")
     refused("comm_scatter: a tensor has at most 8 dims, not 9", "comm_scatter", core.zeros(1),
             {shape = {1, 1, 1, 1, 1, 1, 1, 1, 1}})
   end)

@@ -1,7 +1,8 @@
 -- That compiled programs compute what programs compute. limit: 120 min
 -- 20,000 random programs on cpu and sim:0, exact and not, of operators alone and with what Lua and
--- autograd do beside them, and 10,000 on two streams; 10,000 pure functions on both; typed programs,
--- programs of views, and networks that are trained; a million calls; then specs as one compiled program.
+-- autograd do beside them, and 10,000 on two streams; 10,000 pure functions on both; programs of
+-- any dtypes and of views, and networks that are trained; a million calls; then specs as one
+-- compiled program.
 package.path = "./?.lua;" .. package.path
 local tree = require "spec.support.tree"
 
