@@ -377,8 +377,7 @@ function Executor:train(...)
         core.is_tensor(loss) and tostring(loss.shape) or type(loss))
     end
     if rounds > 1 then loss = loss / rounds end
-    if self.watch then self.watch("loss") end
-    collectgarbage()
+    if self.watch then self.watch("loss") else collectgarbage() end -- who watches collects
     loss:backward()
     local _ <close> = core.no_grad()
     self:finish()
