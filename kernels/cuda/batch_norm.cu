@@ -160,7 +160,16 @@ inline void last_join(int &n, V &mean, V &m2, int more, V mean2, V m22) {
   n += more;
 }
 
-/* Means and squared deviations of a piece's rows. Four rows at a time are in
+template <class S, class V, int VEC>
+void read_channels(const S *x, V (&to)[VEC]) {
+  fl_vec<S, VEC> v = fl_read<S, VEC>(x);
+#pragma unroll
+  for (int i = 0; i < VEC; i++)
+    to[i] = fl_get<V>(v.at[i]);
+}
+
+/* Means and squared deviations of a piece's rows, as differences from the first
+ * row, which lose no digits where all is far from 0. Four rows at a time are in
  * flight; threads of the same channels then join theirs in a tree. */
 template <int D, int VEC>
 __global__ void __launch_bounds__(256)
@@ -171,9 +180,11 @@ __global__ void __launch_bounds__(256)
   __shared__ int counts[256];
   last_place at(p, VEC);
   const S *x = (const S *)p.x + at.channel;
-  V mean[VEC] = {}, m2[VEC] = {};
+  V mean[VEC] = {}, m2[VEC] = {}, origin[VEC] = {};
   int n = 0;
   int64_t r = at.row;
+  if (r < at.end)
+    read_channels(x, origin);
   for (; r + 3 * at.step < at.end; r += 4 * at.step) {
     fl_vec<S, VEC> v[4];
 #pragma unroll
@@ -185,7 +196,7 @@ __global__ void __launch_bounds__(256)
       V e[4], here = 0, off = 0;
 #pragma unroll
       for (int k = 0; k < 4; k++)
-        here += e[k] = fl_get<V>(v[k].at[i]);
+        here += e[k] = fl_get<V>(v[k].at[i]) - origin[i];
       here *= V(0.25);
 #pragma unroll
       for (int k = 0; k < 4; k++)
@@ -201,7 +212,7 @@ __global__ void __launch_bounds__(256)
     V by = V(1) / V(++n);
 #pragma unroll
     for (int i = 0; i < VEC; i++) {
-      V e = fl_get<V>(v.at[i]), d = e - mean[i];
+      V e = fl_get<V>(v.at[i]) - origin[i], d = e - mean[i];
       mean[i] += d * by;
       m2[i] += d * (e - mean[i]);
     }
@@ -317,7 +328,9 @@ __global__ void last_forward(const __grid_constant__ planes_args p) {
   }
   m2 = fl_warp_reduce(m2, fl_sum_of());
   if ((threadIdx.x & 31) == 0)
-    forward_channel(p, i, mean, m2 / p.count);
+    forward_channel(p, i,
+                    mean + (p.total ? fl_load<double>(p.x, p.type, i) : 0),
+                    m2 / p.count);
 }
 
 template <int WD>

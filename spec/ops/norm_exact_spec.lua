@@ -89,6 +89,9 @@ describe("gradients far from 0", function()
       return x:group_norm(scale, nil, {groups = 2})
     end,
     batch_norm = function(x) return (x:batch_norm()) end,
+    ["batch_norm of channels-last"] = function(x)
+      return ((x:dim() == 4 and x:to{layout = "channels_last"} or x):batch_norm())
+    end,
     ["batch_norm by columns"] = function(x) return (x:flatten(1, -2):batch_norm()) end,
     var = function(x) return x:var(-1) end,
     std = function(x) return x:std() end,
