@@ -5,6 +5,7 @@
  * it. */
 #include "fll.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #define FEW 48 /* inputs on the C stack */
@@ -419,6 +420,9 @@ static void attribute(lua_State *L, const args *a, const fl_param *p,
       fll_error(L, "%s: %s: expected a number, got %s", a->name, p->name,
                 fll_typename(L, at));
     v->f = lua_tonumber(L, at);
+    if (isnan(v->f) && p->has_default && isnan(p->value.f))
+      fll_error(L, "%s: %s is NaN, which would mean that it is left out",
+                a->name, p->name);
     if (p->whole && lua_isinteger(L, at))
       attrs->v[p->whole].i = lua_tointeger(L, at);
     break;

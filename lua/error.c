@@ -202,6 +202,13 @@ static const char *part_name(lua_State *L) {
   return last ? last + 1 : name;
 }
 
+/* Whether the frame of this level is Lua code of the library. */
+static bool is_library_frame(lua_State *L, const fl_lua *st, int level) {
+  lua_Debug ar;
+  return st && lua_getstack(L, level, &ar) && lua_getinfo(L, "Sl", &ar) &&
+         ar.currentline >= 0 && fll_is_library(st, ar.source);
+}
+
 /* What to add where a part of the library was passed as the first argument of
  * a function of the library, as by flare:zeros(2); "" elsewhere. */
 static const char *colon_hint(lua_State *L, const fl_lua *st) {
@@ -211,8 +218,11 @@ static const char *colon_hint(lua_State *L, const fl_lua *st) {
     lua_getinfo(L, "Sln", &ar);
     if (ar.currentline >= 0 && st && !fll_is_library(st, ar.source))
       break;
-    if (strcmp(ar.namewhat, "metamethod") == 0) /* of nn.Linaer: its index */
-      return "";
+    if (strcmp(ar.namewhat, "metamethod") == 0) {
+      if (!is_library_frame(L, st, level + 1)) /* nn.Linaer in a script */
+        return "";
+      continue; /* a function that reads its argument's fields */
+    }
     if (strcmp(ar.namewhat, "method") == 0)
       f = ar.name;
     for (int i = 1; i <= 2 && !part && lua_getlocal(L, &ar, i); i++)

@@ -25,6 +25,13 @@ describe("arguments of operators", function()
     assert.equal(21, x:sum(nil, nil):item())
   end)
 
+  it("are no NaN where that would mean that they are left out", function()
+    for name, option in pairs {histogram = "min", nan_to_num = "posinf", matrix_rank = "rtol"} do
+      fails(name .. ": " .. option .. " is NaN", core[name], x, {[option] = 0 / 0})
+    end
+    assert.equal(3, x:nan_to_num{nan = 0 / 0}:view(6)[3]:item())
+  end)
+
   it("take shapes as numbers or as a table", function()
     assert.equal("(3, 2)", tostring(x:reshape(3, 2).shape))
     assert.equal("(3, 2)", tostring(x:reshape{3, -1}.shape))
