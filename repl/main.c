@@ -144,16 +144,28 @@ static void add_path(lua_State *L) {
   lua_pop(L, 2);
 }
 
+/* The program's files are looked for behind package.preload, or behind the
+ * folders of FLARE_PATH, where there are any. */
+static void add_searcher(lua_State *L) {
+  const char *path = getenv("FLARE_PATH");
+  lua_getglobal(L, "package");
+  lua_getfield(L, -1, "searchers");
+  lua_Integer at = (lua_Integer)lua_rawlen(L, -1) + 1;
+  for (; at > 2 && !(path && *path); at--) {
+    lua_rawgeti(L, -1, at - 1);
+    lua_rawseti(L, -2, at);
+  }
+  lua_pushcfunction(L, main_search);
+  lua_rawseti(L, -2, at);
+  lua_pop(L, 2);
+}
+
 static int main_run(lua_State *L) {
   int argc = (int)lua_tointeger(L, 1);
   char **argv = lua_touserdata(L, 2);
   lua_settop(L, 0);
   add_path(L);
-  lua_getglobal(L, "package");
-  lua_getfield(L, -1, "searchers");
-  lua_pushcfunction(L, main_search);
-  lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
-  lua_pop(L, 2);
+  add_searcher(L);
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
   lua_pushcfunction(L, flare_open_terminal);
   lua_setfield(L, -2, "flare.repl.terminal");

@@ -116,6 +116,16 @@ describe("flare's commands", function()
       :format(folder, program, words))
   end
 
+  it("are the program's own, whatever Lua files the folder has", function()
+    assert(os.execute(("mkdir -p %s/flare/repl"):format(folder)))
+    local file <close> = assert(io.open(folder .. "/flare/repl/main.lua", "w"))
+    file:write "error 'a file of the folder'"
+    file:close()
+    local text = said [[-e 'print(2 + 3)']]
+    os.execute(("rm -rf %s/flare"):format(folder))
+    assert.equal("5\nstatus=0\n", text)
+  end)
+
   it("print their usage for --help", function()
     for _, command in ipairs {"help", "demo", "doctor", "launch", "kernels", "bench", "record",
                              "simulate", "top"} do
