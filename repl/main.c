@@ -174,6 +174,10 @@ static int main_run(lua_State *L) {
   lua_pushcfunction(L, flare_open_alert);
   lua_setfield(L, -2, "flare.repl.alert");
   lua_pop(L, 1);
+  lua_getglobal(L, "os");
+  lua_pushcfunction(L, flare_execute);
+  lua_setfield(L, -2, "execute");
+  lua_pop(L, 1);
   watch_interrupts();
   lua_getglobal(L, "require");
   lua_pushliteral(L, "flare.repl.main");

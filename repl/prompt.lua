@@ -229,6 +229,7 @@ function M.run(greet)
   local env, kept = names.environment()
   if greet then print(greeting) end
   if core.interruptible then core.interruptible(true) end
+  if terminal.is_terminal(1) then terminal.keep_going() end
   M.loop {env = env, kept = kept, mark = "> ", keep = true}
 end
 

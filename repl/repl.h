@@ -16,6 +16,9 @@ int flare_open_alert(lua_State *L);
 /* The hook by which it does. */
 void flare_alert_hook(lua_State *L, lua_Debug *ar);
 
+/* os.execute that Ctrl-C stops along with its command (shell.c). */
+int flare_execute(lua_State *L);
+
 /* The main coroutine; for handlers of signals, too. */
 lua_State *flare_state(void);
 lua_State *flare_coroutine(void); /* that called flare last */

@@ -146,6 +146,8 @@ function M.run(text, env)
   local results = table.pack(xpcall(chunk.run, M.traced, rest()))
   running = outer
   signals.start(root)
+  -- what waited for input came back with an error of its own, or with what it had
+  if results[1] and core.interrupted() then results = {false, "interrupted!"} end
   if not results[1] then
     local interrupted = tostring(results[2]):find "^[^\n]*interrupted!"
     if interrupted and terminal.is_terminal(2) then stderr:write "\n" end -- behind ^C or progress

@@ -150,6 +150,21 @@ static int terminal_suspend(lua_State *L) {
 
 /* --- reading --- */
 
+static void nothing(int signal_number) {
+  (void)signal_number;
+}
+
+/* keep_going(): a write to a command that has ended fails and does not end the
+ * program. Commands that start later get the default back, as SIG_IGN would not
+ * let them. */
+static int keep_going(lua_State *L) {
+  struct sigaction a = {.sa_handler = nothing, .sa_flags = SA_RESTART}, before;
+  (void)L;
+  if (sigaction(SIGPIPE, NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+    sigaction(SIGPIPE, &a, NULL);
+  return 0;
+}
+
 static int is_terminal(lua_State *L) {
   int fd = (int)luaL_optinteger(L, 1, 0);
   lua_pushboolean(L, isatty(fd));
@@ -380,6 +395,7 @@ static int terminal_locked(lua_State *L) {
 
 int flare_open_terminal(lua_State *L) {
   static const luaL_Reg functions[] = {{"is_terminal", is_terminal},
+                                       {"keep_going", keep_going},
                                        {"size", terminal_size},
                                        {"raw", terminal_raw},
                                        {"suspend", terminal_suspend},
