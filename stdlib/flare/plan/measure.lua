@@ -200,7 +200,7 @@ function M.blocks(step, found, saved, rows, machine)
     {rows = rows, watch = watcher(list), profile = machine})
   if not ok then error(out, 0) end
   if not out then error(failed.message, 0) end
-  if out.times and not check_alike(found.blocks, out.times) then
+  if out.times and saved == "keep" and not check_alike(found.blocks, out.times) then
     return M.blocks(step, found, saved, rows, machine)
   end
   return spread(list, found.blocks), out
