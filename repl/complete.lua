@@ -16,7 +16,9 @@ M.find = look.find
 local function sorted(names, start, prefix)
   local list, inner = {}, {}
   for name in pairs(names) do
-    if name:sub(1, #start) == start and (start ~= "" or name:sub(1, 1) ~= "_") then
+    local inside = name:sub(1, 2) == "__" and start:sub(1, 2) ~= "__"
+                   or name:sub(1, 1) == "_" and start == ""
+    if name:sub(1, #start) == start and not inside then
       local row = rows.find(name)
       local to = row and row.backward and inner or list
       to[#to + 1] = (prefix or "") .. name
@@ -127,7 +129,7 @@ local function in_string(env, text, tokens, mates, i)
     return from, sorted(what ~= nil and infer.names_of(what, {}) or {}, start)
   end
   local values = options.strings(env, text, tokens, mates, i)
-  if values then return from, sorted(values, start) end
+  if values then return from, sorted(values, start), nil, function() return {} end end
   return from, files(start)
 end
 
@@ -152,10 +154,21 @@ local function on_code(env, text, tokens)
     local what = infer.chain(env, text, tokens, mates, before - 1)
     if what == nil then return from, {} end
     local names = infer.names_of(what, {})
+    for name in pairs(names) do
+      if not name:find "^[%a_][%w_]*$" then names[name] = nil end
+    end
+    if not infer.is_tensor(what) then look.drop_inner(what, names, mark == ":") end
     return from, sorted(names, word), what
   end
-  local list, about = options.at(env, text, tokens, mates, open, before, word)
+  if mark == "[" and word == "" then
+    local what = infer.chain(env, text, tokens, mates, before - 1)
+    local keys = type(what) == "table" and not look.is_class(what) and look.own_keys(what) or {}
+    if #keys > 0 then return from, keys, what, function(key) return M.about(env, what, key) end end
+  end
+  local list, about, call = options.at(env, text, tokens, mates, open, before, word)
   if list and #list > 0 then return from, list, nil, about end
+  local said = call and M.about_call(env, text, call)
+  if said and said[1] then return from, {}, nil, nil, said end
   if token and not typed and word == "" and token.kind ~= "mark" and token.kind ~= "keyword" then
     return from, {} -- behind a value nothing begins
   end
@@ -166,7 +179,8 @@ local function on_code(env, text, tokens)
 end
 
 --- What may stand at a position of a text: where the word begins that it completes, the candidates,
--- and a function that gives a candidate's lines of description.
+-- a function that gives a candidate's lines of description, and where there are none but a call is
+-- open, the lines about what is called.
 function M.at(env, text, at)
   local before = text:sub(1, at)
   local from, list = on_command(env, before)
@@ -174,12 +188,12 @@ function M.at(env, text, at)
   local shift = 0
   local time = before:match "^%s*:time%s+"
   if time then before, shift = before:sub(#time + 1), #time end
-  local what, about
-  from, list, what, about = on_code(env, before, lex.tokens(before))
+  local what, about, said
+  from, list, what, about, said = on_code(env, before, lex.tokens(before))
   local path = before:sub(1, from):match "([%a_][%w_.]*[.:])$"
   return from + shift, list, about or function(name)
     return M.about(env, what, name, path)
-  end
+  end, said
 end
 
 -- --- descriptions ---
@@ -211,6 +225,13 @@ local function first_lines(text, name)
   return {call, said}
 end
 
+--- The lines about what is called at the cursor, with its signature.
+-- @param call {name =, owner =, method =}
+function M.about_call(env, text, call)
+  local path = text:match("([%a_][%w_.]*[.:])" .. call.name .. "%s*%([^()]*$")
+  return M.about(env, call.owner, call.name, path)
+end
+
 --- The lines about a candidate: the call of a function and what it does, or what a value is.
 -- @param what its owner, if it is a field or method
 -- @param path the owner as it was written, with its dot or colon
@@ -220,6 +241,9 @@ function M.about(env, what, name, path)
   if infer.is_tensor(what) then
     return first_lines(help.help("x:" .. name), name)
   elseif what ~= nil and infer.names_of(what, {}) and type(what) == "table" then
+    name = name:match '^"(.*)"$' or name
+    local made = rawget(what, "object")
+    if made and not look.is_class(made) then return {} end -- a table that is being written
     value = look.field(rawget(what, "object") or what, name)
   elseif what == nil then
     value = look.find(env, name)

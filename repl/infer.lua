@@ -92,22 +92,81 @@ local function chain_start(text, tokens, mates, i)
   end
 end
 
+-- The last token of the name, text or bracket at token `i` and what is called and read of it.
+local function chain_end(text, tokens, mates, i)
+  local function word(k) return tokens[k] and text:sub(tokens[k].from, tokens[k].to) end
+  if word(i) == "(" or word(i) == "{" then i = mates[i] end
+  while i do
+    local mark = word(i + 1)
+    local kind = tokens[i + 1] and tokens[i + 1].kind
+    if (mark == "." or mark == ":") and tokens[i + 2] and tokens[i + 2].kind == "name" then
+      i = i + 2
+    elseif mark == "(" or mark == "{" or mark == "[" then i = mates[i + 1]
+    elseif kind == "string" then i = i + 1
+    else return i end
+  end
+end
+
+local arithmetic = {["+"] = true, ["-"] = true, ["*"] = true, ["/"] = true, ["^"] = true}
+
+-- What the expression from token `from` to token `to` is: a sum or product of a tensor is one.
+local function expression(env, text, tokens, mates, from, to)
+  local function word(k) return text:sub(tokens[k].from, tokens[k].to) end
+  if word(from) == "-" then from = from + 1 end
+  if from > to then return nil end
+  local stop = chain_end(text, tokens, mates, from)
+  if not stop or stop > to then return nil end
+  if word(from) == "{" and stop == to then
+    local fields = {}
+    for k = from + 1, to - 1 do
+      if tokens[k].kind == "name" and word(k + 1) == "=" then fields[word(k)] = true end
+    end
+    return object_of(fields)
+  end
+  local what = M.chain(env, text, tokens, mates, stop)
+  if stop == to then return what end
+  if not arithmetic[word(stop + 1)] then return nil end
+  if M.is_tensor(what) then return M.tensor end
+  local other = expression(env, text, tokens, mates, stop + 2, to)
+  return M.is_tensor(other) and M.tensor or nil
+end
+
+-- What a name is that the text itself has given a value before token `i`, and whether it has.
+local function of_text(env, text, tokens, mates, i)
+  local function word(k) return tokens[k] and text:sub(tokens[k].from, tokens[k].to) end
+  local name = word(i)
+  for k = i - 2, 1, -1 do
+    local before = word(k - 1)
+    if word(k) == name and word(k + 1) == "=" and before ~= "." and before ~= ":"
+       and before ~= "{" and before ~= "," then
+      local stop = tokens[k + 2] and chain_end(text, tokens, mates, k + 2)
+      while stop and stop < i and arithmetic[word(stop + 1)] and tokens[stop + 2] do
+        stop = chain_end(text, tokens, mates, stop + 2)
+      end
+      if stop and stop < i then return expression(env, text, tokens, mates, k + 2, stop), true end
+      return nil, stop == nil or stop < i
+    end
+  end
+end
+
 --- What the expression that ends at token `last` is; nil where that is not known.
 function M.chain(env, text, tokens, mates, last)
   local i = chain_start(text, tokens, mates, last)
   if not i then return nil end
   local function word(k) return tokens[k] and text:sub(tokens[k].from, tokens[k].to) end
-  local what, name
+  local what, name, given
   if tokens[i].kind == "string" then
     what, i = M.text, i + 1
   elseif word(i) == "(" then
     local mate = mates[i]
     what = mate == i + 2 and tokens[i + 1].kind == "string" and M.text
-           or M.chain(env, text, tokens, mates, mate - 1)
+           or expression(env, text, tokens, mates, i + 1, mate - 1)
     i = mate + 1
   else
     name = word(i)
-    what, i = look.field(env, name), i + 1
+    what, given = of_text(env, text, tokens, mates, i)
+    if not given then what = look.field(env, name) end
+    i = i + 1
   end
   while i <= last and what ~= nil do
     local mark = word(i)
@@ -132,6 +191,7 @@ function M.chain(env, text, tokens, mates, last)
       local key = word(i + 1)
       key = mates[i] == i + 2 and (math.tointeger(tonumber(key)) or key:match "^[\"'](.*)[\"']$")
       if M.is_tensor(what) then what = M.tensor
+      elseif is_object(what) then what = nil
       elseif type(what) == "table" and key then what = look.field(what, key)
       else what = nil end
       i = mates[i] + 1

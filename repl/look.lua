@@ -49,6 +49,36 @@ function M.names_of(value, into)
   return M.keys(value, into)
 end
 
+-- Fields of classes that users of their objects have no business with.
+local inner = {about = true, defaults = true, parent = true, init = true, needed = true}
+
+--- Removes from the names behind a value those of its class's workings and, for a method, those
+-- that are no functions.
+function M.drop_inner(value, names, method)
+  local object = type(value) == "table" and rawget(value, "object") or value
+  if type(object) ~= "table" or M.is_class(value) then return end
+  for name in pairs(names) do
+    local own = object == value and rawget(value, name)
+    if inner[name] and (own == nil or method) then names[name] = nil
+    elseif method then
+      local field = M.field(object, name)
+      local kind = type(field)
+      if kind ~= "function" and kind ~= "nil" then names[name] = nil end
+    end
+  end
+end
+
+--- The texts among a plain table's own keys, quoted, in order.
+function M.own_keys(value)
+  local list = {}
+  if debug.getmetatable(value) ~= nil then return list end
+  for key in next, value do
+    if type(key) == "string" and #list < 1000 then list[#list + 1] = ("%q"):format(key) end
+  end
+  table.sort(list)
+  return list
+end
+
 --- The field of a value; nil if it could only be had by a call.
 function M.field(value, name)
   local meta = debug.getmetatable(value)

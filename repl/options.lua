@@ -3,6 +3,7 @@
 local core = require "flare.core"
 local infer = require "flare.repl.infer"
 local rows = require "flare.help.rows"
+local told = require "flare.repl.told"
 
 local M = {}
 
@@ -21,14 +22,21 @@ end
 -- `index` counts the arguments before the cursor.
 local function call_at(env, text, tokens, mates, open)
   local function word(k) return tokens[k] and text:sub(tokens[k].from, tokens[k].to) end
-  local bracket, in_table = open[#open], false
+  local top = #open
+  local bracket, in_table, option = open[top], false, nil
   if not bracket then return nil end
+  if word(bracket) == "{" and word(bracket - 1) == "=" then -- a list as the value of an option
+    option = word(bracket - 2)
+    top = top - 1
+    bracket = open[top]
+    if not bracket or word(bracket) ~= "{" then return nil end
+  end
   if word(bracket) == "{" then
     in_table = true
     local before = tokens[bracket - 1]
     local direct = before and before.kind == "name"
     if not direct then
-      bracket = open[#open - 1]
+      bracket = open[top - 1]
       if not bracket or word(bracket) ~= "(" then return nil end
     end
   elseif word(bracket) ~= "(" then
@@ -43,7 +51,7 @@ local function call_at(env, text, tokens, mates, open)
     elseif mark == ")" or mark == "}" or mark == "]" then depth = depth - 1
     elseif mark == "," and depth == 0 then index = index + 1 end
   end
-  local call = {name = word(bracket - 1), index = index, in_table = in_table}
+  local call = {name = word(bracket - 1), index = index, in_table = in_table, option = option}
   local mark = word(bracket - 2)
   if mark == ":" or mark == "." then
     call.method = mark == ":"
@@ -82,22 +90,7 @@ local function options_of(call)
     end
     return list
   end
-  local what = call.value
-  if what == nil then return list end
-  local text = require("flare.help").help(what)
-  text = text:gsub("%s*\n%s*", " ")
-  for arguments in text:gmatch("%f[%w_]" .. call.name .. "(%b())") do
-    for inside in arguments:sub(2, -2):gmatch "%b{}" do
-      inside = inside:sub(2, -2):gsub("%b{}", function(t) return (t:gsub(",", "\0")) end)
-      for part in inside:gmatch "[^,]+" do
-        local name = part:match "^%s*([%a_][%w_]*)"
-        local shown = part:gsub("%z", ","):match "^%s*(.-)%s*$"
-        if name then list[#list + 1] = {name = name, text = shown} end
-      end
-    end
-    if list[1] then return list end
-  end
-  return list
+  return call.value ~= nil and told.options(call.value, call.name) or list
 end
 
 -- The dims of a tensor that is there, or none.
@@ -128,9 +121,11 @@ local function values_of(call, option, word)
     list, notes = dims_of(call.first)
   elseif kind == "flag" or option.text:find "= true$" or option.text:find "= false$" then
     list = {"false", "true"}
-  elseif kind == "enum" then
+  elseif kind == "enum" or kind == nil and told.choices(call, option) then
     list = {}
-    for choice in param.choices:gmatch "[^|]+" do list[#list + 1] = ('"%s"'):format(choice) end
+    for choice in (kind and param.choices or told.choices(call, option)):gmatch "[^|]+" do
+      list[#list + 1] = ('"%s"'):format(choice)
+    end
   elseif option.name == "dtype" or option.name == "device" then
     list = {}
     for name in pairs(option.name == "dtype" and dtypes or devices()) do
@@ -151,6 +146,12 @@ function M.at(env, text, tokens, mates, open, before, word)
   if not call then return nil end
   local options = options_of(call)
   local place = mark(before)
+  if call.option then
+    for _, option in ipairs(options) do
+      if option.name == call.option and word == "" then return values_of(call, option, word) end
+    end
+    return nil
+  end
   if call.in_table and place == "=" then
     for _, option in ipairs(options) do
       if option.name == mark(before - 1) then return values_of(call, option, word) end
@@ -167,10 +168,16 @@ function M.at(env, text, tokens, mates, open, before, word)
     return list, function(name) return about[name] end
   elseif not call.in_table and (place == "(" or place == ",") and word == "" then
     local row = row_of(call)
-    local name = row and row.positional[call.index + (call.method and 1 or 0)]
+    local names = row and row.positional or {}
+    local name = names[call.index + (call.method and 1 or 0)] or names[#names]
     for _, option in ipairs(options) do
-      if option.name == name then return values_of(call, option, word) end
+      local more = option.param and option.param.kind == "dims" -- x:permute(2, 1)
+      if option.name == name and (more or name == names[call.index + (call.method and 1 or 0)]) then
+        local list, about = values_of(call, option, word)
+        if list then return list, about end
+      end
     end
+    return {}, nil, call
   end
 end
 
@@ -180,6 +187,9 @@ function M.strings(env, text, tokens, mates, i)
   local option = word(i - 1) == "=" and word(i - 2)
   if option == "dtype" then return dtypes end
   if option == "device" then return devices() end
+  if word(i - 2) == "autocast" or word(i - 1) == "autocast" then
+    return {bf16 = true, f16 = true}
+  end
   local method = word(i - 1) == "(" and word(i - 2) or word(i - 1)
   if method == "to" then
     local all = devices()
@@ -191,9 +201,11 @@ function M.strings(env, text, tokens, mates, i)
   local _, open = require("flare.repl.lex").pairs_of(text, front)
   local call = call_at(env, text, front, mates, open)
   for _, one in ipairs(call and options_of(call) or {}) do
-    if one.name == option and one.param and one.param.kind == "enum" then
+    local choices = one.name == option
+                    and (one.param and one.param.choices or told.choices(call, one))
+    if choices then
       local names = {}
-      for choice in one.param.choices:gmatch "[^|]+" do names[choice] = true end
+      for choice in choices:gmatch "[^|]+" do names[choice] = true end
       return names
     end
   end

@@ -71,12 +71,12 @@ end
 --- Candidates for what stands before a position: where they begin, a list, and a function that
 -- describes one in lines.
 function M.complete(env, text, at)
-  local ok, from, list, about = pcall(require("flare.repl.complete").at, env, text, at)
+  local ok, from, list, about, said = pcall(require("flare.repl.complete").at, env, text, at)
   if not ok then return at, {} end -- no completion is better than an error in a line
   return from, list, function(candidate)
     local good, lines = pcall(about, candidate)
     return good and lines or {}
-  end
+  end, said
 end
 
 -- The editor, where there is a terminal for it.

@@ -49,9 +49,19 @@ end
 
 M.written = written
 
+-- What x:plot() returns is drawn as :plot x does.
+local function drawn(value)
+  local meta = debug.getmetatable(value)
+  if type(meta) ~= "table" or rawget(meta, "__name") ~= "picture" then return nil end
+  local columns, rows = terminal.size(1)
+  return (require("flare.repl.picture")[value.kind](value.x, {columns = columns or 80,
+    rows = rows or 24, pixels = not M.is_remote()}))
+end
+
 local function show(results)
   for i = 1, results.n do
-    pager.print((written(results[i])))
+    local picture = drawn(results[i])
+    if picture then print(picture) else pager.print((written(results[i]))) end
     if i == 1 then rawset(_G, "_", results[i]) end
   end
 end

@@ -21,6 +21,21 @@ local function lines_of(text)
   return lines
 end
 
+-- Whether a line defines a function with these parameters, of a method without self.
+local function defines(line, f)
+  if not line or not f then return line ~= nil and line:find("function", 1, true) end
+  local info, list = debug.getinfo(f, "u"), {}
+  for i = 1, info.nparams do list[i] = debug.getlocal(f, i) end
+  if info.isvararg then list[#list + 1] = "..." end
+  local all = table.concat(list, ",")
+  for name, given in line:gmatch "function%s*([%w_.:]*)%s*%(([^()]*)%)" do
+    given = given:gsub("%s", "")
+    if name:find ":" then given = given == "" and "self" or "self," .. given end
+    if given == all then return true end
+  end
+  return false
+end
+
 -- The lines of the text in which a function was written, and where.
 local function source_of(info)
   local path = info.source:match "^@(.*)$"
@@ -30,16 +45,16 @@ local function source_of(info)
   end
   for i = #chunks, 1, -1 do
     local lines = lines_of(chunks[i])
-    local first = lines[info.linedefined]
+    local first = defines(lines[info.linedefined], info.func) and lines[info.linedefined]
     local before = chunks[i - 1]
     if before and not ("\n" .. before):gsub("\n%s*%-%-[^\n]*", ""):find "%S" then
       local comment = lines_of(before) -- typed on lines of its own
       local all = table.move(lines, 1, #lines, #comment + 1, comment)
-      if first and first:find("function", 1, true) then
+      if first then
         return all, ("%s:%d"):format(info.short_src, info.linedefined), #comment - #lines
       end
     end
-    if first and first:find("function", 1, true) and lines[info.lastlinedefined]
+    if first and lines[info.lastlinedefined]
        and lines[info.lastlinedefined]:find("end", 1, true) then
       return lines, ("%s:%d"):format(info.short_src, info.linedefined)
     end
@@ -55,7 +70,8 @@ function M.lines_of_frame(frame)
   if text then return lines_of(text), 0 end
   if frame.defined == 0 and not frame:path() then return nil end
   local lines, _, shift = source_of {source = frame.source, short_src = frame.short,
-                                     linedefined = frame.defined, lastlinedefined = frame.last}
+                                     linedefined = frame.defined, lastlinedefined = frame.last,
+                                     func = frame.func}
   return lines or nil, shift or 0
 end
 
@@ -75,7 +91,7 @@ end
 -- A function: its arguments, where it is, its comment and source, the last error in it.
 local function describe_function(f, name)
   f = core.unframed(f)
-  local info = debug.getinfo(f, "Su")
+  local info = debug.getinfo(f, "Suf")
   if info.what == "C" then return name .. "(...): a function written in C" end
   local arguments = {}
   for i = 1, info.nparams do arguments[i] = debug.getlocal(f, i) end
@@ -152,8 +168,11 @@ function M.source(env, name)
   local f = type(value) == "table" and rawget(value, "init") or meta and rawget(meta, "init")
             or value
   if value == nil then return "there is no " .. name end
-  local info = type(f) == "function" and debug.getinfo(core.unframed(f), "S")
-  if not info then return ("%s is a %s, which has no source"):format(name, type(value)) end
+  local info = type(f) == "function" and debug.getinfo(core.unframed(f), "Sf")
+  if not info then
+    local kind = require("flare.options").kind(value)
+    return ("%s is %s, which has no source"):format(name, kind:find " " and kind or "a " .. kind)
+  end
   if info.what == "C" then return name .. " is written in C; ?" .. name .. " describes it" end
   local inside = info.source:match "^@<flare>/(.*)$"
   local text = inside and core.source("flare/" .. inside)
@@ -173,13 +192,31 @@ for name in ([[assert collectgarbage dofile error getmetatable ipairs load loadf
   standard[name] = true
 end
 
+-- A name of Lua's own that is none of an operator.
+local function describe_standard(env, name, root)
+  if not standard[root] or require("flare.help.rows").find(name) then return nil end
+  local value = look.find(env, name)
+  if type(value) == "table" then
+    local names = {}
+    for key in pairs(look.keys(value, {})) do names[#names + 1] = key end
+    table.sort(names)
+    return ("%s: a library of Lua: %s"):format(name, table.concat(names, ", "))
+  elseif type(value) == "function" then
+    return ("%s(...): a function of Lua; https://www.lua.org/manual/5.4/manual.html#pdf-%s")
+           :format(name, name)
+  end
+end
+
 --- What `name`, a path such as x or model.fc, is, if it begins with a variable of the person's.
 -- @param env the environment of the prompt
 -- @return a text, or nil
 function M.describe(env, name)
   local root = name:match "^[%a_][%w_]*"
   local global = root and rawget(_G, root) ~= nil and not standard[root]
-  if not root or not (global or debug.getmetatable(env).has(root)) then return nil end
+  if not root then return nil end
+  if not (global or debug.getmetatable(env).has(root)) then
+    return describe_standard(env, name, root)
+  end
   local value = look.find(env, name)
   local known, same = pcall(look.find, {flare = require "flare"},
                             "flare." .. name:gsub("^flare%.", ""))

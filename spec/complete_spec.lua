@@ -16,7 +16,13 @@ local places = {
   {"x.requires_g", "x.requires_grad", "requires_grad   requires_grad_"},
   {"flare.ones(3):argsor", "flare.ones(3):argsort"},
   {"x:exp():argsor", "x:exp():argsort"},
-  {"(x + 1):argsor", "(x + 1):argsor|"},
+  {"(x + 1):argsor", "(x + 1):argsort"},
+  {"(2 * x):mean():argsor", "(2 * x):mean():argsort"},
+  {"(1 + 2):argsor", "(1 + 2):argsor|"},
+  {"t['inner'].o", "t['inner'].one"},
+  {"t.odd", "t.odd|"},
+  {"model.fc:parame", "model.fc:parameters"},
+  {"model.fc:we", "model.fc:we|"}, -- no method
   {"(x):argsor", "(x):argsort"},
   {"x[1]:argsor", "x[1]:argsort"},
   {"nn.Linear(2, 3):parame", "nn.Linear(2, 3):parameters"},
@@ -39,11 +45,40 @@ local places = {
   {"flare.softmax(x, ", "flare.softmax(x, |", "1  2"},
   {"flare.zeros(2, {dtype = 'f6", "flare.zeros(2, {dtype = 'f64"},
   {"x:to('cp", "x:to('cpu"},
+  {"x:to('si", "x:to('sim:", "sim:0"},
   {"{1, nn.Linea", "{1, nn.Linear"},
+  {"x:permute(2, ", "x:permute(2, |", "1  2"},
+  {"x:sum{dims = {1, ", "x:sum{dims = {1, |", "1  2"},
+  {"nn.Conv2d(3, 8, 3, {padding_mode = 'ref", "nn.Conv2d(3, 8, 3, {padding_mode = 'reflect"},
+  {"nn.CrossEntropyLoss{reduction = 's", "nn.CrossEntropyLoss{reduction = 'sum"},
+  {"nn.KLDivLoss{reduction = 'b", "nn.KLDivLoss{reduction = 'batchmean"},
+  {"nn.Linear(2, 3, {act = 'sig", "nn.Linear(2, 3, {act = 'sigmoid"},
+  {"nn.Upsample{mode = 'cu", "nn.Upsample{mode = 'cubic"},
+  {"optim.Muon(model, {adjust = 'mat", "optim.Muon(model, {adjust = 'match_rms_adamw"},
+  {"flare.train.Trainer{sched", "flare.train.Trainer{schedule = "},
+  {"flare.train.Trainer{accu", "flare.train.Trainer{accumulate = ", "batches of a step"},
+  {"flare.train.Trainer{mode = 'ma", "flare.train.Trainer{mode = 'max"},
+  {"flare.printing{sci", "flare.printing{scientific = "},
+  {"flare.compile(f, {exa", "flare.compile(f, {exact = ", "exact: elementwise results"},
+  {"flare.metrics.Accuracy{thr", "flare.metrics.Accuracy{threshold = ", "threshold = 0.5"},
+  {"flare.autocast('b", "flare.autocast('bf16"},
+  -- what is called, where an argument begins
+  {"nn.Conv2d(", "nn.Conv2d(|", "nn.Conv2d(inputs, outputs, kernel, {stride = 1"},
+  {"object:method_of_parent(1, ", "object:method_of_parent(1, |", "method_of_parent(a, b)"},
+  {"flare.einsum(", "flare.einsum(|", "flare.einsum(text, ...)"},
+  -- keys of tables
+  {"t['od", "t['odd key"},
+  {"t[", "t[\"|", '"inner"    "odd key"'},
   -- names of the text itself, keywords, files, modules
   {"local alphabet = 3; alphab", "local alphabet = 3; alphabet"},
   {"for counter = 1, 2 do coun", "for counter = 1, 2 do counter"},
   {"function(argument_one) argu", "function(argument_one) argument_one"},
+  {"local m = nn.Linear(2, 3); m:parame", "local m = nn.Linear(2, 3); m:parameters"},
+  {"local z = x * 2 + 1; z:argsor", "local z = x * 2 + 1; z:argsort"},
+  {"local s = 'abc'; s:upp", "local s = 'abc'; s:upper"},
+  {"local o = {first = 1}; o.fi", "local o = {first = 1}; o.first"},
+  {"local y = unknown(3); y:", "local y = unknown(3); y:|"},
+  {"x = 'text'; x:upp", "x = 'text'; x:upper"},
   {"whil", "while"},
   {"io.open('repl/main.l", "io.open('repl/main.lua"},
   {"io.open('repl/editor/bin", "io.open('repl/editor/bindings.lua"},
@@ -68,7 +103,7 @@ local places = {
 
 local script = [[
   number_one, name, x = 1, 'text', require 'flare'.ones(2, 3)
-  t = {{grad_one = 1}, inner = {one = 1}}
+  t = {{grad_one = 1}, inner = {one = 1}, ['odd key'] = 1}
   model = {fc = require 'flare'.nn.Linear(2, 3)}
   local parent = {method_of_parent = function(self, a, b) end}
   object = setmetatable({}, {__index = parent})

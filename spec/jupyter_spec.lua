@@ -159,9 +159,19 @@ describe("flare jupyter", function()
     reply = c:run("complete_request", {code = "flare.softm", cursor_pos = 11})
     assert.same({"softmax"}, reply.matches)
     assert.equal(6, reply.cursor_start)
+    for code, name in pairs {["nn.Linear(2, {bi"] = "flare.nn.Linear\n",
+                             ["x:softmax("] = "softmax%(x",
+                             ["print"] = "print%(%.%.%.%): a function of Lua"} do
+      reply = c:run("inspect_request", {code = code, cursor_pos = #code, detail_level = 0})
+      assert.match("^" .. name, reply.data["text/plain"])
+    end
+    assert.equal(2, #select(2, execute(c, "display(1)"))) -- once, and the input
     for _, command in ipairs {"plot", "hist", "heat", "image"} do
       heard = select(2, execute(c, ":" .. command .. " flare.rand(4, 4)"))
       assert.equal("display_data", heard[2][1], command)
+      assert.match("^<svg", heard[2][2].data["image/svg+xml"])
+      heard = select(2, execute(c, ("flare.rand(4, 4):%s()"):format(command)))
+      assert.equal("execute_result", heard[2][1], command)
       assert.match("^<svg", heard[2][2].data["image/svg+xml"])
     end
     -- a request that another key has signed is not run
@@ -269,7 +279,7 @@ describe("flare jupyter", function()
     assert.match("^flare.nn.Linear\n", out.inspect.data["text/plain"])
     assert.is_false(out.nothing.found)
     assert.same({"complete", "incomplete", "invalid", "incomplete", "complete"}, out.whole)
-    assert.equal("error 'stop'", out.history.history[3][3])
+    assert.equal("os.execute 'sleep 0.5'; error 'stop'", out.history.history[3][3])
     assert.is_true(out.alive and out.ended)
     assert.equal("nil", out.restarted[2][1][2].data["text/plain"])
   end)

@@ -110,6 +110,8 @@ describe("a line at the prompt", function()
     s:keys "?half"
     assert.equal("  last error:\n    " .. failed:gsub("\n(.)", "\n    %1"),
                  answer(s, "\r"):match "  last error:.*$")
+    s:paste "--\nfunction other(y)\n  return y\nend" -- at the same line
+    answer(s, "\r")
     s:keys "??half"
     assert.equal("prompt:2\n-- Halves x.\nfunction half(x)\n  return x / 2\nend\n", answer(s, "\r"))
     s:keys "??nn.Linear"

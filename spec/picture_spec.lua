@@ -38,6 +38,7 @@ describe("a picture at the prompt", function()
     open()
     local rows = ask ":heat flare.tensor{{0, 1}, {2, 4}}"
     assert.same({"\u{2580}\u{2580}", "0 (dark) to 4 (light)"}, rows)
+    assert.same(rows, ask "flare.tensor({{0, 1}, {2, 4}}):heat()")
     assert.equal("5;54", s.screen.cells[2][1].style.front)
     assert.equal("5;227", s.screen.cells[2][2].style.behind)
     s:close()

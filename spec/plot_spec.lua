@@ -127,10 +127,21 @@ describe("a picture in a file", function()
     assert.truthy(written(flare.rand(5):requires_grad_(true), "plot", "svg"))
   end)
 
+  it("is the result where there is no name", function()
+    local x = flare.rand(4, 4)
+    for _, kind in ipairs {"plot", "hist", "heat", "image"} do
+      local picture = x[kind](x)
+      assert.match("^<svg", getmetatable(picture).__mime(picture)["image/svg+xml"])
+      assert.equal(('a picture of (4, 4); x:%s("x.svg") writes it to a file'):format(kind),
+                   tostring(picture))
+    end
+  end)
+
   it("is refused where something is wrong", function()
     local x = flare.ones(3)
-    assert.match('plot: the name of a file is expected, as in x:plot "x.svg" or "x.png", got nil',
-                 message(x.plot, x))
+    assert.match('the name of a file is expected, as in x:plot "x.svg" or "x.png", got number',
+                 message(x.plot, x, 3))
+    assert.match("plot: 1 to 2 dims are expected", message(x.plot, flare.ones(1, 1, 1)))
     assert.match("the name of a file that ends in .svg or .png is expected, got 'x.jpg'",
                  message(x.hist, x, "x.jpg"))
     assert.match("heat: 1 to 2 dims are expected, got %(1, 1, 3%)",

@@ -49,7 +49,7 @@ return function(arguments)
   local path = ("%s/bench/%s.lua"):format(root, name)
   if not core.file.exists(path) then
     local near = core.nearest(name, there)
-    return complain("there is no %s%s; there are: %s", path,
+    return complain("there is no benchmark %s%s; there are: %s", name,
       near and (" (did you mean '%s'?)"):format(near) or "", listed)
   end
   local chunk, problem = loadfile(path, "t")

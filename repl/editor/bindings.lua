@@ -149,8 +149,11 @@ end
 -- --- completion ---
 
 local function open_menu(editor, buffer)
-  local from, list, about = editor.options.complete(buffer.text, buffer.at)
-  if not list or #list == 0 then
+  local from, list, about, said = editor.options.complete(buffer.text, buffer.at)
+  if list and #list == 0 and said then
+    editor.notes = Menu.notes(said, editor.screen.columns)
+    return
+  elseif not list or #list == 0 then
     local line, at = buffer:line()
     if line:sub(1, at):find "^%s*$" then buffer:insert "  " end
     return

@@ -17,6 +17,13 @@ function Menu.common(list)
   return prefix
 end
 
+--- Rows of lines that describe something.
+function Menu.notes(lines, columns)
+  local out = {}
+  for i, line in ipairs(lines) do out[i] = style.paint(cells.cut(line, columns - 1), "90") end
+  return out
+end
+
 --- @param list the candidates
 -- @param from where the word begins that they replace
 -- @param word what is there now
@@ -24,7 +31,8 @@ end
 function Menu.new(list, from, word, about)
   local labels, widest = {}, 0
   for i, text in ipairs(list) do
-    labels[i] = text:match "[^:/?]+[=/ ]*$" or text
+    local whole = text:find "^%a+:%d+$" -- a device
+    labels[i] = not whole and text:match "[^:/?]+[=/ ]*$" or text
     widest = math.max(widest, cells.width(labels[i]))
   end
   return setmetatable({list = list, from = from, word = word, about = about, labels = labels,
@@ -64,10 +72,8 @@ function Menu:rows(columns, height)
       math.min(all, top + most - 1), all), "90")
   end
   local candidate = self.list[self.chosen] or #self.list == 1 and self.list[1]
-  for _, line in ipairs(candidate and self.about and self.about(candidate) or {}) do
-    out[#out + 1] = style.paint(cells.cut(line, columns - 1), "90")
-  end
-  return out
+  local about = candidate and self.about and self.about(candidate) or {}
+  return table.move(Menu.notes(about, columns), 1, #about, #out + 1, out)
 end
 
 return Menu

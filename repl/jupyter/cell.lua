@@ -113,6 +113,10 @@ local function run_unit(self, text)
   if not results[1] then return false, tostring(results[2]) end
   if chunk.quiet or results.n < 2 then return true end
   rawset(_G, "_", results[2])
+  local meta = debug.getmetatable(results[2])
+  if results.n == 2 and type(meta) == "table" and rawget(meta, "__name") == "display" then
+    return true -- it has been shown
+  end
   results = table.pack(table.unpack(results, 2, results.n))
   local ok, bundle = xpcall(bundle_of, self.traced, results)
   return ok, ok and bundle or tostring(bundle)

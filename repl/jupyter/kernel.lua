@@ -189,12 +189,20 @@ function handlers.complete_request(self, content)
                             cursor_start = characters_before(text, from), metadata = object}
 end
 
+-- The name of what is called where a text ends: "nn.Linear" of "nn.Linear(2, ".
+local function called(text)
+  local bare = text:gsub("%b()", ""):gsub("%b{}", "")
+  return bare:match "([%a_][%w_.:]*)%s*%([^()]*$" or bare:match "([%a_][%w_.:]*)%s*{[^{}]*$"
+end
+
 function handlers.inspect_request(self, content)
   local text = tostring(content.code or "")
   local at = bytes_before(text, content.cursor_pos or #text)
   local first = text:sub(1, at):match "[%a_][%w_.:]*$" or ""
   local path = first .. text:sub(at + 1):match "^[%w_]*"
+  local outer = called(text:sub(1, at))
   local found = path ~= "" and self.cell:inspect(path, content.detail_level or 0)
+                or outer and self.cell:inspect(outer, content.detail_level or 0)
   return "inspect_reply", {found = found and true or false, metadata = object,
                            data = found and {["text/plain"] = found} or object}
 end

@@ -72,7 +72,7 @@ out["after"] = run("x")
 out["interrupt_call"] = run("local a = flare.randn(600, 600); for i = 1, 1e9 do a = a:matmul(a):tanh() end",
                             interrupt=True)
 out["interrupt_input"] = run("io.read()", interrupt=True)
-first = client.execute("error 'stop'")
+first = client.execute("os.execute 'sleep 0.5'; error 'stop'")  # the second waits meanwhile
 second = client.execute("x")
 out["aborted"] = [ask(first), ask(second)]
 out["complete"] = ask(client.complete("'é'; flare.softm", 16))

@@ -179,8 +179,11 @@ function Optimizer:step(closure)
   if closure ~= nil and type(closure) ~= "function" then
     fail("step: the closure must be a function, got %s", options.kind(closure))
   end
-  local loss
-  if closure then loss = closure() end
+  if not closure then
+    pure.live(update, self)
+    return -- nothing, which the prompt does not print
+  end
+  local loss = closure()
   pure.live(update, self)
   return loss
 end

@@ -130,6 +130,18 @@ function draw.image(x)
   return svg, {x = 0, y = 0, pixels = shown}
 end
 
+-- --- pictures without a file ---
+
+-- What x:plot() returns: a notebook shows it, and so does the prompt.
+local Picture = {__name = "picture"}
+
+function Picture.__mime(self) return {["image/svg+xml"] = self.svg} end
+
+function Picture.__tostring(self)
+  return ("a picture of %s; x:%s(\"x.svg\") writes it to a file"):format(tostring(self.x.shape),
+                                                                        self.kind)
+end
+
 -- --- files ---
 
 --- The bytes of a file with a picture of a tensor.
@@ -150,6 +162,11 @@ end
 
 for kind in pairs(draw) do
   M[kind] = function(x, path)
+    if path == nil then
+      local svg, problem = draw[kind](x)
+      if not svg then fail("%s: %s", kind, problem) end
+      return setmetatable({svg = svg, kind = kind, x = x}, Picture)
+    end
     if type(path) ~= "string" then
       fail('%s: the name of a file is expected, as in x:%s "x.svg" or "x.png", got %s', kind, kind,
            options.kind(path))
