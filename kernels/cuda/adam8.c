@@ -108,8 +108,9 @@ void flc_visit_adam8(flc_visitor *v) {
   static const int mixes[][2] = {{FL_F32, FL_F32},
                                  {FL_F32, FL_BF16},
                                  {FL_F32, FL_F16},
-                                 {FL_BF16, FL_BF16}};
-  for (int i = 0; i < 4; i++) {
+                                 {FL_BF16, FL_BF16},
+                                 {FL_F64, FL_F64}};
+  for (int i = 0; i < (int)(sizeof mixes / sizeof *mixes); i++) {
     flc_spec s = FLC_SPEC("adam8", "step", mixes[i][0], mixes[i][1]);
     v->spec(v, &s, i == 1);
   }

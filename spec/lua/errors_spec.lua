@@ -119,7 +119,7 @@ describe("errors", function()
 
   it("hint at what Lua itself says", function()
     local _, err = load("if x != y then end")
-    assert.matches("Lua writes not equal as ~=", core.hint(err))
+    assert.matches("and not equal as ~=", core.hint(err))
     for wrong, hint in pairs {["x += 1"] = "x:add_%(1%)", ["x++"] = "x:add_%(1%)",
         ["x -= 1"] = "x:sub_%(1%)", ["x *= 2"] = "x:mul_%(2%)", ["x /= 2"] = "x:div_%(2%)",
         ["y = a && b"] = "and, or, not", ["y = a || b"] = "and, or, not",
