@@ -645,10 +645,10 @@ static void put_prefetches(tile_text *to, const tile_plan *p) {
   int thread = 0;
   for (int k = 0; k < n_in(p) && p->rows <= TILE_FEW && !p->sums; k++) {
     int64_t bytes = vector_bytes(p, k);
-    uint64_t bit = 1ULL << leaf_of(p, k)->operand;
-    if (bytes == 0 || bytes > PREFETCHED || asked & bit)
+    if (bytes == 0 || bytes > PREFETCHED ||
+        asked >> leaf_of(p, k)->operand & 1)
       continue;
-    asked |= bit;
+    asked |= 1ULL << leaf_of(p, k)->operand;
     flc_put(
         to,
         "if (threadIdx.x == %d) fl_prefetch((const void *)a.at[%d], %lld);\n",
