@@ -89,11 +89,11 @@ function M.vmap(f, opts)
   if type(f) ~= "function" and not (getmetatable(f) or {}).__call then
     fail("vmap: a function is expected, got %s", options.kind(f))
   end
-  return function(...)
+  return core.framed(function(...)
     local given = table.pack(...)
     local results = core.vmap_run(count(given, o.in_dims), run_level, f, o, given)
     return table.unpack(results, 1, results.n)
-  end
+  end)
 end
 
 return M

@@ -207,20 +207,20 @@ end
 function Loader:epoch()
   self:begin()
   local mine = self.at
-  return function()
+  return core.framed(function()
     -- a newer loop has taken over
     if self.at ~= mine then return nil end
     return self:next()
-  end
+  end)
 end
 
 --- Iterates over batches without end, epoch after epoch.
 function Loader:forever()
   self:begin()
-  return function()
+  return core.framed(function()
     if self.position >= self:batches() then self.at, self.position = self.at + 1, 0 end
     return self:next()
-  end
+  end)
 end
 
 --- The position: seed, epoch, and the number of batches returned.
