@@ -1,5 +1,6 @@
 -- flare jupyter: the kernel by a client over core.zmq, and by jupyter_client where it is installed.
 local flare = require "flare"
+local messages = require "spec.support.jupyter_messages"
 local tree = require "spec.support.tree"
 local core = flare.core
 
@@ -31,16 +32,17 @@ end
 local Client = {}
 Client.__index = Client
 
-local function start(folder, variables)
-  local self = setmetatable({key = "a secret", session = wire.id()}, Client)
+-- @param before words before the program, as `exec` or variables
+local function start(folder, before)
+  local self = setmetatable({key = "a secret", session = wire.id(), kinds = {}}, Client)
   local c = {transport = "tcp", ip = "127.0.0.1", key = self.key,
              signature_scheme = "hmac-sha256"}
   for _, name in ipairs {"shell", "control", "stdin", "iopub", "hb"} do
     c[name .. "_port"] = port()
   end
   write(folder .. "/connection.json", core.json.encode(c))
-  self.pid = tree.output(("%s exec %s jupyter kernel %s/connection.json >%s/log 2>&1 & echo $!")
-    :format(variables or "", PROGRAM, folder, folder)):match "%d+"
+  self.pid = tree.output(("%s %s jupyter kernel %s/connection.json >%s/log 2>&1 & echo $!")
+    :format(before or "exec", PROGRAM, folder, folder)):match "%d+"
   self.net = assert(core.zmq())
   local function connect(kind, name)
     return (assert(self.net:socket(kind, ("tcp://127.0.0.1:%d"):format(c[name .. "_port"]))))
@@ -72,12 +74,16 @@ function Client:ask(socket, kind, content, key)
   return core.json.decode(frames[3]).msg_id
 end
 
--- The next message of a socket, or nil after so many seconds.
+-- The next message of a socket, which is checked, or nil after so many seconds.
 function Client:read(socket, seconds)
   local stop = core.clock() + (seconds or 60)
   repeat
     local frames = self.net:receive(socket)
-    if frames then return assert(wire.read(frames, self.key)) end
+    if frames then
+      local message, kind = messages.check(assert(wire.read(frames, self.key)), frames[#frames])
+      self.kinds[kind] = true
+      return message
+    end
     self.net:poll(50)
   until core.clock() > stop
 end
@@ -192,10 +198,66 @@ describe("flare jupyter", function()
     c.net:close()
   end)
 
+  it("sends every message as the protocol describes it", function()
+    if not here then return pending(problem) end
+    local c <close> = start(folder)
+    c:meet()
+    execute(c, "print 'one'; local h = display(1); h:update(2); 3")
+    execute(c, "error 'on purpose'")
+    c:run("execute_request", {code = "1", user_expressions = {a = "1 + 1", b = "no.such"}})
+    c:run("complete_request", {code = "no_such_name", cursor_pos = 12})
+    for code in ("print no_such_name flare.nn.Linear"):gmatch "%S+" do
+      c:run("inspect_request", {code = code, cursor_pos = #code, detail_level = 0})
+    end
+    for _, code in ipairs {"x = 1", "for i = 1, 3 do", "x = = 2"} do
+      c:run("is_complete_request", {code = code})
+    end
+    for _, output in ipairs {false, true} do
+      c:run("history_request", {output = output, raw = true, hist_access_type = "tail", n = 5})
+    end
+    c:run("comm_info_request", {})
+    c:run("interrupt_request", {}, c.control)
+    c:run("shutdown_request", {restart = true}, c.control)
+    for _, kind in ipairs(messages.names) do -- jupyter_client below is asked for input
+      assert(c.kinds[kind] or kind == "input_request", kind)
+    end
+    -- the check refuses other fields and values
+    local head = {}
+    for name in ("msg_id session username"):gmatch "%S+" do head[name] = "a" end
+    head.date, head.version, head.msg_type = "2026-01-02T03:04:05Z", "5.3", "stream"
+    for wrong, content in pairs {["stream has no text"] = {name = "stdout"},
+        ["stream.name is \"out\""] = {name = "out", text = ""},
+        ["stream has a field more"] = {name = "stderr", text = "", more = 1}} do
+      assert.has_error(function()
+        messages.check {header = head, parent = head, metadata = {}, content = content}
+      end, wrong)
+    end
+  end)
+
+  it("answers with an error what an interrupt ends", function()
+    if not here then return pending(problem) end
+    local c <close> = start(folder, "exec setsid") -- a group of its own, as from jupyter_client
+    c:meet()
+    for _, code in ipairs {"('a'):rep(60):find(('a*'):rep(40) .. 'b')", "os.execute 'sleep 100'",
+        "io.popen('sleep 100'):read 'a'", ":!sleep 100", "while true do os.execute 'sleep 0.3' end",
+        "flare.rand(2000, 2000):svd()"} do
+      local id = c:ask(c.shell, "execute_request", {code = code})
+      repeat until assert(c:read(c.iopub), "it does not run").header.msg_type == "execute_input"
+      os.execute "sleep 0.3"
+      os.execute("kill -INT -" .. c.pid)
+      local reply = assert(c:read(c.shell, 20), code)
+      assert.equal(id, reply.parent.msg_id)
+      assert.same({"error", "Interrupt"}, {reply.content.status, reply.content.ename}, code)
+      assert.matches("interrupted!", reply.content.evalue)
+      local out = select(2, execute(c, "20 + 1"))
+      assert.equal("21", out[2][2].data["text/plain"])
+    end
+  end)
+
   it("ends with the program that started it, also while it waits for an answer", function()
     if not here then return pending(problem) end
     local parent = tree.output "sleep 60 >/dev/null 2>&1 & echo $!":match "%d+"
-    local c <close> = start(folder, "JPY_PARENT_PID=" .. parent)
+    local c <close> = start(folder, ("JPY_PARENT_PID=%s exec"):format(parent))
     c:meet()
     c:ask(c.shell, "execute_request", {code = "print 'asks' x = io.read()", allow_stdin = true})
     repeat until assert(c:read(c.iopub), "it does not run").header.msg_type == "stream"
@@ -269,8 +331,9 @@ describe("flare jupyter", function()
     assert.equal("10", out.expressions[1].user_expressions.a.data["text/plain"])
     assert.equal("error", out.expressions[1].user_expressions.b.status)
     assert.equal(0, #out.silent[2])
-    for _, name in ipairs {"interrupt", "interrupt_call", "interrupt_input"} do
-      assert.equal("Interrupt", out[name][1].ename)
+    for _, name in ipairs {"interrupt", "interrupt_call", "interrupt_input", "interrupt_pattern",
+        "interrupt_command", "interrupt_pipe"} do
+      assert.same({"error", "Interrupt"}, {out[name][1].status, out[name][1].ename}, name)
     end
     assert.equal("20", data("after", 1))
     assert.same({"error", "aborted"}, {out.aborted[1].status, out.aborted[2].status})
@@ -282,5 +345,12 @@ describe("flare jupyter", function()
     assert.equal("os.execute 'sleep 0.5'; error 'stop'", out.history.history[3][3])
     assert.is_true(out.alive and out.ended)
     assert.equal("nil", out.restarted[2][1][2].data["text/plain"])
+    assert(#out.messages > 100, #out.messages)
+    local asked
+    for _, message in ipairs(out.messages) do
+      local _, kind = messages.check(message)
+      asked = asked or kind == "input_request"
+    end
+    assert.is_true(asked)
   end)
 end)

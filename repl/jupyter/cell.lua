@@ -1,5 +1,6 @@
 --- Runs cells: their code as at the prompt, with what they write, read and give passed on.
 local chunks, commands, names, run, value_help -- loaded when the streams are in place
+local core = require "flare.core"
 local display = require "flare.repl.jupyter.display"
 local signals = require "flare.repl.signals"
 local syntax = require "flare.repl.syntax"
@@ -110,6 +111,8 @@ local function run_unit(self, text)
   local root = signals.start(chunk.run)
   local results = table.pack(xpcall(chunk.run, self.traced))
   signals.start(root)
+  -- a command or a wait that an interrupt ended came back with what it had
+  if core.interrupted() and results[1] then results = {false, "interrupted!"} end
   if not results[1] then return false, tostring(results[2]) end
   if chunk.quiet or results.n < 2 then return true end
   rawset(_G, "_", results[2])
@@ -141,6 +144,7 @@ local function run_line(self, text)
     return true
   end
   local ok, problem = xpcall(commands.run, self.traced, text, self.env, self.kept)
+  if ok and core.interrupted() then ok, problem = false, "interrupted!" end
   return ok, not ok and tostring(problem) or nil
 end
 

@@ -16,7 +16,19 @@ manager.start_kernel()
 client = manager.client()
 client.start_channels()
 client.wait_for_ready(timeout=30)
-out = {}
+out = {"messages": []}
+deserialize = client.session.deserialize
+
+
+def note(*a, **o):
+    """Keeps every message that comes, for the check of its fields."""
+    message = deserialize(*a, **o)
+    kept = {name: message[name] for name in ("header", "metadata", "content")}
+    out["messages"].append({**kept, "parent": message["parent_header"]})
+    return message
+
+
+client.session.deserialize = note
 
 
 def run(code, **o):
@@ -72,6 +84,9 @@ out["after"] = run("x")
 out["interrupt_call"] = run("local a = flare.randn(600, 600); for i = 1, 1e9 do a = a:matmul(a):tanh() end",
                             interrupt=True)
 out["interrupt_input"] = run("io.read()", interrupt=True)
+out["interrupt_pattern"] = run("('a'):rep(60):find(('a*'):rep(40) .. 'b')", interrupt=True)
+out["interrupt_command"] = run("os.execute 'sleep 100'", interrupt=True)
+out["interrupt_pipe"] = run("io.popen('sleep 100'):read 'a'", interrupt=True)
 first = client.execute("os.execute 'sleep 0.5'; error 'stop'")  # the second waits meanwhile
 second = client.execute("x")
 out["aborted"] = [ask(first), ask(second)]
@@ -93,4 +108,4 @@ for _ in range(50):
         break
     time.sleep(0.1)
 out["ended"] = not manager.is_alive()
-print(json.dumps(out))
+print(json.dumps(out, default=str))
