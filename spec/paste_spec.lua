@@ -30,7 +30,7 @@ local function answer(s, before)
 end
 
 describe("what is pasted", function()
-  assert(#snippets >= 30, #snippets)
+  assert(#snippets >= 50, #snippets)
   for i, text in ipairs(snippets) do
     it("prints what a file prints: " .. i .. ", " .. text:match "[^\n]+", function()
       local s = Session.open {columns = 120, rows = 50}

@@ -178,6 +178,14 @@ if #words == 0 then
     .. (#left > 0 and ", but one left " .. table.concat(left, ", ") or ""))
 end
 
+-- The prompt is tested by at least 80 sessions in a terminal, which spec/support/session.lua notes.
+if #words == 0 and #without == 0 then
+  local _, sessions = read(results .. "/sessions"):gsub("\n", "")
+  add(sessions == 0 and "pending" or sessions >= 80 and "success" or "failure", 0,
+    ("the prompt is tested by 80 sessions or more: %d"):format(sessions),
+    "there are no pseudo-terminals")
+end
+
 local slow = {table.unpack(tests)}
 table.sort(slow, function(a, b) return a.seconds > b.seconds end)
 print "\nThe ten slowest:"

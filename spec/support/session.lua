@@ -15,6 +15,12 @@ local function pty()
   return open()
 end
 
+-- A line for each session, which spec/run.lua counts.
+local function note()
+  local file <close> = io.open(tree.build .. "/spec-results/sessions", "a")
+  if file then file:write "session\n" end
+end
+
 --- Starts flare, or says why not.
 -- @param options {columns =, rows =, setup = "export A=1", arguments = "-i x.lua", answers =
 -- {attributes =, cell =}: what the terminal answers to questions, by default as a VT100}
@@ -27,6 +33,7 @@ function Session.open(options)
     exec "$program" %s]]):format(program, options.setup or "", options.arguments or "-i")
   local terminal, problem = pty().spawn(columns, rows, command)
   if not terminal then return nil, problem end
+  note()
   local self = setmetatable({terminal = terminal, screen = Screen.new(columns, rows), raw = "",
                              answers = options.answers or {attributes = "\27[?1;2c"}}, Session)
   if options.wait ~= false then self:ready() end
