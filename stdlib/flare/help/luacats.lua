@@ -2,6 +2,8 @@
 -- and methods of tensors, the library's functions and classes with their comments. `flare help
 -- --luacats` writes it; it is installed as share/flare/luacats/flare.lua.
 local core = require "flare.core"
+local declare = require "flare.help.declare"
+local results = require "flare.help.results"
 local rows = require "flare.help.rows"
 local source = require "flare.help.source"
 local types = require "flare.help.types"
@@ -20,7 +22,15 @@ local head = [[
 ---@field dtype? flare.dtype
 ---@field device? string
 ---@field requires_grad? boolean
----@field generator? any
+---@field generator? flare.generator
+
+---@class flare.generator
+---@field seed integer
+---@field offset integer
+---@field manual_seed fun(self: flare.generator, seed: integer): flare.generator
+---@field state fun(self: flare.generator): integer, integer
+---@field set_state fun(self: flare.generator, seed: integer, offset: integer): flare.generator
+---@field clone fun(self: flare.generator): flare.generator
 
 ---@class flare.tensor
 ---@field [integer] any
@@ -118,7 +128,7 @@ local function emit_row(out, row, owner, name, options, skip)
     end
   end
   list[#list + 1] = last == "..." and last or "options"
-  out[#out + 1] = ("---@param %s %s"):format(last, last == "..." and "any" or options)
+  out[#out + 1] = ("---@param %s %s"):format(last, (last == "..." and "number|" or "") .. options)
   for _ = 1, row.returns do out[#out + 1] = "---@return flare.tensor" end
   local arguments = table.concat(list, ", ")
   if skip and not reserved[name] then
@@ -129,115 +139,15 @@ local function emit_row(out, row, owner, name, options, skip)
   end
 end
 
--- A function in C, or a method.
-local function emit_c(out, owner, mark, name, said, known)
-  local list = {}
-  if said then out[#out + 1] = ("---%s: %s"):format(said.call, said.text) end
-  for i, p in ipairs(known and known.params or {{"...", "any"}}) do
-    list[i] = p[1]:gsub("%?$", "")
-    out[#out + 1] = ("---@param %s %s"):format(p[1], p[2])
-  end
-  for _, kind in ipairs(known and known.returns or {"any", "any"}) do
-    out[#out + 1] = "---@return " .. kind
-  end
-  out[#out + 1] = ("function %s%s%s(%s) end\n"):format(owner, mark, name,
-    table.concat(list, ", "))
-end
-
-local function emit_doc(out, doc, owner, mark, name)
-  for _, line in ipairs(doc.text) do out[#out + 1] = "---" .. line end
-  local about = {}
-  for _, p in ipairs(doc.params) do about[p.name] = p.text end
-  for arg in doc.args:gmatch "[%w_.]+" do
-    local said = about[arg] or ""
-    local kind, optional = types.of_argument(arg, said)
-    out[#out + 1] = ("---@param %s%s %s %s"):format(arg, optional and "?" or "", kind, said)
-  end
-  for i, kind in ipairs(types.returns(doc.returns and doc.returns.text)) do
-    out[#out + 1] = ("---@return %s%s"):format(kind,
-      i == 1 and doc.returns and " # " .. doc.returns.text or "")
-  end
-  out[#out + 1] = ("function %s%s%s(%s) end\n"):format(owner, mark, name, doc.args)
-end
-
-local function sorted(t)
-  local names = {}
-  for name in pairs(t) do
-    if type(name) == "string" and name:find "^%a[%w_]*$" then names[#names + 1] = name end
-  end
-  table.sort(names)
-  return names
-end
-
--- @param but a class whose methods are left out, or nil
-local function emit_methods(out, class, but)
-  for _, name in ipairs(sorted(class)) do
-    local f = rawget(class, name)
-    if type(f) == "function" and name ~= "init" and not (but and rawget(but, name)) then
-      local about = source.of(f)
-      if about then
-        emit_doc(out, about, "object", about.method and ":" or ".", name)
-      else
-        emit_c(out, "object", ":", name)
-      end
-    end
-  end
-end
-
-local called = "---@overload fun(...: any): any"
-
--- What the objects of a class have: its methods, and the fields that its file names.
-local function emit_object(out, class, path, paths)
-  local call, parent = class, rawget(class, "parent")
-  while call and not rawget(call, "__call") do call = rawget(call, "parent") end
-  while parent and not paths[parent] do parent = rawget(parent, "parent") end
-  parent = paths[parent]
-  out[#out + 1] = "do"
-  out[#out + 1] = ("---@class %s%s"):format(path, parent and ": " .. parent or "")
-  for _, name in ipairs(source.fields(class)) do
-    if class[name] == nil then out[#out + 1] = ("---@field %s any"):format(name) end
-  end
-  if path == "flare.nn.Module" then out[#out + 1] = "---@field [integer] any" end
-  if call then out[#out + 1] = called end
-  out[#out + 1] = "local object = {}"
-  emit_methods(out, class)
-  parent = rawget(class, "parent")
-  while parent and not paths[parent] do -- one that has no name
-    emit_methods(out, parent, class)
-    parent = rawget(parent, "parent")
-  end
-  out[#out + 1] = "end\n"
-end
-
--- A class is two: of its objects, and of the value that makes them and that others derive from.
-local function emit_class(out, class, path, paths)
-  local doc = class.init and source.of(class.init)
-  local top, call = source.of_class(class)
-  emit_object(out, class, path, paths)
-  for _, lines in ipairs {top, call or rawget(class, "about")} do
-    for _, line in ipairs(lines) do out[#out + 1] = "---" .. line end
-  end
-  local args, about = {}, {}
-  for _, p in ipairs(doc and doc.params or {}) do about[p.name] = p.text end
-  for name in (doc and doc.args or "..."):gmatch "[%w_.]+" do
-    local said = about[name] or ""
-    args[#args + 1] = name == "..." and "...: any"
-      or ("%s?: %s"):format(name, (types.of_argument(name, said)))
-  end
-  out[#out + 1] = ("---@class %s.class: %s"):format(path, path)
-  out[#out + 1] = ("---@overload fun(%s): %s"):format(table.concat(args, ", "), path)
-  out[#out + 1] = path .. " = {}\n"
-end
-
 -- What is found by walking the library's tables: classes, functions, parts of parts.
 local function collect(value, path, found, seen)
   if seen[value] then return end
   seen[value] = path
-  for _, name in ipairs(sorted(value)) do
+  for _, name in ipairs(declare.sorted(value)) do
     local inner, at = value[name], path .. "." .. name
     if type(inner) == "function" then
       local doc = source.of(inner)
-      if doc or path ~= "flare" then found[#found + 1] = {path = at, doc = doc} end
+      if doc or path ~= "flare" then found[#found + 1] = {path = at, doc = doc, f = inner} end
     elseif type(inner) == "table" and inner ~= core then
       if rawget(inner, "__name") and rawget(inner, "__index") then
         found[#found + 1] = {path = at, class = inner}
@@ -256,6 +166,7 @@ local function emit_library(out)
   local flare = require "flare"
   local found, paths = {}, {}
   collect(flare, "flare", found, {[core] = "", [package.loaded] = ""})
+  declare.derive(found)
   for _, item in ipairs(found) do
     if item.class and not paths[item.class] then paths[item.class] = item.path end
   end
@@ -268,16 +179,19 @@ local function emit_library(out)
       for _, name in ipairs(types.later[item.path] or {}) do
         out[#out + 1] = ("---@field %s any"):format(name)
       end
-      if item.called then out[#out + 1] = called end
+      if item.called then out[#out + 1] = declare.called end
       out[#out + 1] = item.path .. " = {}\n"
     elseif item.class then
-      emit_class(out, item.class, item.path, paths)
+      declare.class(out, item.class, item.path, paths)
     else
       local owner, name = item.path:match "^(.*)%.([%w_]+)$"
+      local how = {f = item.f, returns = results.functions[item.path],
+                   takes = results.takes[item.path],
+                   said = words.paths[item.path:gsub("^flare%.", "")]}
       if item.doc then
-        emit_doc(out, item.doc, owner, ".", name)
+        declare.doc(out, item.doc, owner, ".", name, how)
       else
-        emit_c(out, owner, ".", name, words.paths[item.path:gsub("^flare%.", "")])
+        declare.c(out, owner, ".", name, how)
       end
     end
   end
@@ -308,20 +222,24 @@ function M.text()
   local out, named = {head}, {}
   emit_rows(out, named)
   local methods, example = core.methods(), core.zeros(1)
-  for _, name in ipairs(sorted(methods)) do
+  for _, name in ipairs(declare.sorted(methods)) do
     if not named[name] and not reserved[name] and methods[name] == "method" then
       local doc = not types.members[name] and source.of(example[name])
       if doc then
         doc.args = doc.args:gsub("^[^,]*,?%s*", "")
-        emit_doc(out, doc, "Tensor", ":", name)
+        declare.doc(out, doc, "Tensor", ":", name,
+                    {f = example[name], returns = results.tensor[name]})
       else
-        emit_c(out, "Tensor", ":", name, words.members[name], types.members[name])
+        declare.c(out, "Tensor", ":", name,
+                  {said = words.members[name], known = types.members[name],
+                   returns = results.tensor[name]})
       end
     end
   end
-  for _, name in ipairs(sorted(core)) do
+  for _, name in ipairs(declare.sorted(core)) do
     if type(core[name]) == "function" and not named[name] and words.functions[name] then
-      emit_c(out, "flare", ".", name, words.functions[name], types.functions[name])
+      declare.c(out, "flare", ".", name, {said = words.functions[name],
+                                         known = types.functions[name]})
     end
   end
   emit_library(out)

@@ -62,6 +62,25 @@ function M.parse(text)
   return list, top or {}, classes
 end
 
+-- The text of the file that a function was loaded from.
+local function text_of(source)
+  local inside = source:match "^@<flare>/(.*)$"
+  if inside then return core.source("flare/" .. inside) end
+  local file <close> = io.open(source:match "^@(.*)$" or "")
+  return file and file:read "a" or nil
+end
+
+--- The lines of a Lua function of the library as a text, and its file's; nil if it is not at hand.
+function M.body(f)
+  local info = debug.getinfo(core.unframed(f), "S")
+  local text = info.what == "Lua" and text_of(info.source)
+  if not text then return nil end
+  local lines = {}
+  for line in (text .. "\n"):gmatch "([^\n]*)\n" do lines[#lines + 1] = line end
+  return table.concat(lines, "\n", info.linedefined, math.min(info.lastlinedefined, #lines)),
+    text
+end
+
 -- The text of the file that a class is returned from, by itself or, then the second result is true,
 -- as a field of a table; nil if there is none.
 local function text_of_class(class)
@@ -87,10 +106,23 @@ function M.of_class(class)
   return shared and {} or top, classes[class.__name]
 end
 
---- The fields of self that the file of a class names, in alphabetical order.
-function M.fields(class)
+--- The code of a class: of its file or, if it shares the file, of its methods.
+function M.code(class)
+  local text, shared = text_of_class(class)
+  if text and not shared then return text end
+  local list = {}
+  for _, f in next, class do
+    list[#list + 1] = type(f) == "function" and M.body(f) or nil
+  end
+  return table.concat(list, "\n")
+end
+
+--- The fields of self that code names, in alphabetical order.
+-- @param code a text, or a class
+function M.fields(code)
   local known, list = {}, {}
-  for name in (text_of_class(class) or ""):gmatch "%f[%w_]self%.(%a[%w_]*)" do
+  if type(code) ~= "string" then code = M.code(code) end
+  for name in code:gmatch "%f[%w_]self%.(%a[%w_]*)" do
     if not known[name] then
       known[name] = true
       list[#list + 1] = name
@@ -98,14 +130,6 @@ function M.fields(class)
   end
   table.sort(list)
   return list
-end
-
--- The text of the file that a function was loaded from.
-local function text_of(source)
-  local inside = source:match "^@<flare>/(.*)$"
-  if inside then return core.source("flare/" .. inside) end
-  local file <close> = io.open(source:match "^@(.*)$" or "")
-  return file and file:read "a" or nil
 end
 
 local parsed = setmetatable({}, {__mode = "v"}) -- source: {list, top}

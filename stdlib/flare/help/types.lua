@@ -11,7 +11,7 @@ local gradients = "{gradient?: flare.tensor[]|flare.tensor, retain_graph?: boole
 local sizes = {{"size", "number|number[]"}, {"...", "number|" .. making}}
 local call = {{"f?", "function|boolean"}, {"...", "any"}}
 local device = {{"device?", text}}
-local random = "{generator?: any}"
+local random = "{generator?: flare.generator}"
 
 -- Names, arguments and results: of flare.*, then of tensors.
 local functions = {
@@ -44,8 +44,8 @@ local functions = {
   {"clock", {}, number},
   {"provenance", {{"message", text}}, "string?"},
   {"manual_seed", {{"seed", number}}},
-  {"generator", {{"seed?", number}}, "any"},
-  {"default_generator", {}, "any"},
+  {"generator", {{"seed?", number}}, "flare.generator"},
+  {"default_generator", {}, "flare.generator"},
   {"elementwise", {{"inputs", text}, {"outputs", text}, {"body", text}, {"...", "any"}},
    "function"},
   {"reduce", {{"inputs", text}, {"output", text}, {"body", text}, {"how?", text}, {"...", "any"}},
@@ -117,8 +117,17 @@ local beginnings = {
   {"^a text%f[^%w]", text}, {"^the folder", text}, {"^its name$", text},
   {"^a function%f[^%w]", "function"}, {"^function%(", "function"},
   {"^a number%f[^%w]", number}, {"^how many%f[^%w]", number}, {"^seconds%f[^%w]", number},
-  {"^a dim%f[^%w]", number}, {"^a boolean%f[^%w]", "boolean"},
+  {"^a dim%f[^%w]", number}, {"^a boolean%f[^%w]", "boolean"}, {"^whether%f[^%w]", "boolean"},
+  {"^an integer%f[^%w]", "integer"}, {"^names and tensors", "table"}, {"^a reader", "table"},
+  {"^%(batch, [%w_ ,*/]+%)", tensor}, {"^samples %(batch", tensor}, {"^floats %(", tensor},
+  {"^%(N, %.%.%.%)", tensor}, {"^%(N, C", tensor}, {"^%(time, batch", tensor},
+  {"^the text$", text}, {"^the SVG's text$", text}, {"^a module%f[^%w]", "flare.nn.Module"},
+  {"^a layer%f[^%w]", "flare.nn.Module"},
+  {"^a Tokenizer%f[^%w]", "flare.text.Tokenizer"}, {"^a dist%.Group%f[^%w]", "flare.dist.Group"},
 }
+
+-- Options that are the same in all functions.
+local shared = {generator = "flare.generator", device = text, dtype = "flare.dtype"}
 
 -- The type of a default, as it is written.
 local function type_of_default(value)
@@ -139,7 +148,11 @@ function M.of_options(description)
   for part in inside:gmatch "[^,]+" do
     local name, value = part:match "^%s*([%a_][%w_]*)%s*=%s*(.-)%s*$"
     name = name or part:match "^%s*([%a_][%w_]*)%s*$"
-    if name then list[#list + 1] = ("%s?: %s"):format(name, type_of_default(value or "")) end
+    if name then
+      local kind = type_of_default(value or "")
+      if kind == "any" then kind = shared[name] or kind end
+      list[#list + 1] = ("%s?: %s"):format(name, kind)
+    end
   end
   if not list[1] then return nil end
   return "{" .. table.concat(list, ", ") .. "}"
@@ -147,13 +160,15 @@ end
 
 -- What an argument of a name is everywhere in the library.
 local named = {path = text, folder = text, name = text, title = text, f = "function",
-               opts = "table", seed = number}
+               opts = "table", o = "table", seed = number, where = text, message = text,
+               saved = "table", on = "boolean"}
 
 --- The type that a description of an argument or a result gives.
 -- @param name of the argument, or nil
 function M.of(description, name)
   local first = description:match "^[^;:.(]*"
-  if first:find "%f[%w]or%f[%W]" or first:find "^a [%w ]+ of a " then
+  if name ~= "opts" and name ~= "o"
+    and (first:find "%f[%w]or%f[%W]" or first:find "^a [%w ]+ of a ") then
     return "any"
   end
   for _, entry in ipairs(beginnings) do
@@ -173,12 +188,12 @@ function M.of_argument(name, description)
   for _, pattern in ipairs(optional) do
     if description:find(pattern) then return kind, true end
   end
-  return kind, kind == "any" or kind == "table"
+  return kind, kind == "any" or kind == "table" or name == "message" or name == "on"
 end
 
 --- The types of a function's results, from what its comment says of them, or nil.
 function M.returns(description)
-  if not description then return {"any", "any"} end
+  if not description then return {"any ..."} end
   if description:find "^true, or nil and a message" then return {"true?", "string?"} end
   local good = description:match "^(.-),? or nil and a message"
   if good then
