@@ -227,7 +227,8 @@ describe("ZeRO", function()
       local model = plain()
       for _, case in ipairs {
         {nil, "a function that makes the optimizer is expected, got nil"},
-        {adamw(model:parameters()), "a function that makes the optimizer is expected, got an AdamW"},
+        {adamw(model:parameters()),
+         "a function that makes the optimizer is expected, got an AdamW"},
         {function() end, "the function must return an optimizer, not nil"},
         {function() return adamw(model:parameters()) end, "one of the parts that the function"},
       } do
