@@ -33,12 +33,18 @@ describe("with the sanitizers", function()
   for _, name in ipairs{"lua/errors", "lua/ownership", "lua/file", "files", "faults", "fuzz",
                         "allocation", "cuda_launches"} do
     it(name .. "_spec is clean", function()
-      local log = tree.output(("FLARE_SPEC_CHIPS='8.6 9.0' "
+      local command = ("FLARE_SPEC_CHIPS='8.6 9.0' "
         .. "FLARE_BUILD='%s' FLARE_PROGRAM='%s/flare' "
         .. "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
         .. ":quarantine_size_mb=32 "
         .. "UBSAN_OPTIONS=print_stacktrace=1 '%s/flare' $(command -v busted) -o TAP "
-        .. "spec/%s_spec.lua 2>&1; echo status $?"):format(folder, folder, folder, name))
+        .. "spec/%s_spec.lua 2>&1; echo status $?"):format(folder, folder, folder, name)
+      local log = tree.output(command)
+      -- LeakSanitizer's own tracer faults at times, when a thread ends while it looks
+      for _ = 1, 2 do
+        if not log:find "LeakSanitizer has encountered a fatal error" then break end
+        log = tree.output(command)
+      end
       assert.is_nil(log:find "Sanitizer", log)
       assert.is_nil(log:find "runtime error", log)
       assert.equal("0", log:match "status (%d+)%s*$", log)
