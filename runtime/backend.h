@@ -214,9 +214,9 @@ typedef enum fl_copy_kind {
 
 /* Flags of a backend. */
 enum {
-  FL_BACKEND_HOST = 1,    /* its memory is the host's: pointers may be read */
-  FL_BACKEND_ASYNC = 2,   /* launches return before they have run */
-  FL_BACKEND_LAZY = 4,    /* devices are counted when one is first asked for */
+  FL_BACKEND_HOST = 1,     /* its memory is the host's: pointers may be read */
+  FL_BACKEND_ASYNC = 2,    /* launches return before they have run */
+  FL_BACKEND_LAZY = 4,     /* devices are counted when one is first asked for */
   FL_BACKEND_UNLISTED = 8, /* messages do not offer its devices */
   FL_BACKEND_PROBES = 16   /* `prepare` takes the kernels of all rows */
 };

@@ -19,8 +19,9 @@ FL_FORCE T row_exp1(T x) {
 #endif
 }
 
-#define ROW_FAR 64 /* means of so many deviations have a rounding that counts  \
-                    */
+#define ROW_FAR                                                                \
+  64 /* means of so many deviations have a rounding that counts                \
+      */
 
 /* Whether the rounding of a mean to T is large beside the deviation 1 / rstd.
  */

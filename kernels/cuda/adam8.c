@@ -3,41 +3,19 @@
 #include "adam8.h"
 #include "optim.h"
 
-#include <math.h>
+#include <string.h>
 
 _Static_assert(sizeof(adam8_now) == sizeof(optim_now), "one kernel fills both");
 
-/* The numbers of this step, on the device where the script keeps one there. */
 static fl_status adam8_settle(const fl_launch *l, adam8_args *a) {
-  const fl_view *lr = &l->in[FL_IN_adam8_step_lr];
-  const fl_view *t = &l->in[FL_IN_adam8_step_step];
-  if (flc_is_number(lr) && flc_is_number(t)) {
-    double n = flc_number(t);
-    a->now.lr = flc_number(lr);
-    a->now.rate = a->now.lr / (1 - pow(a->b1, n));
-    a->now.root = 1 / sqrt(1 - pow(a->b2, n));
-    return FL_OK;
-  }
-  optim_prepare p = {.b1 = a->b1, .b2 = a->b2};
-  p.to = fl_scratch_get(l, sizeof *p.to);
-  if (!p.to)
-    return FL_ENOMEM;
-  if (flc_is_number(lr))
-    p.lr_value = flc_number(lr);
-  else {
-    p.lr = lr->data;
-    p.lr_dtype = lr->dtype;
-  }
-  if (flc_is_number(t))
-    p.step_value = flc_number(t);
-  else {
-    p.step = t->data;
-    p.step_dtype = t->dtype;
-  }
-  a->later = (const adam8_now *)p.to;
-  flc_spec spec = FLC_SPEC("optim", "prepare", 0);
-  flc_grid one = {.x = 1, .block = 1, .early = true};
-  return FLC_RUN(l, spec, one, p);
+  optim_now now = {0};
+  const optim_now *later = NULL;
+  fl_status s =
+      flc_optim_now(l, &l->in[FL_IN_adam8_step_lr],
+                    &l->in[FL_IN_adam8_step_step], a->b1, a->b2, &now, &later);
+  memcpy(&a->now, &now, sizeof now);
+  a->later = (const adam8_now *)later;
+  return s;
 }
 
 /* Contiguous memory of an operand that is written. */

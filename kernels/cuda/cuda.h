@@ -129,6 +129,14 @@ uint64_t flc_element(fl_dtype d, double v);
  * already, else a copy in scratch. NULL: failed, with the message set. A number
  * becomes one element in device memory. */
 const void *flc_input(const fl_launch *l, const fl_view *v, fl_dtype dtype);
+
+/* The numbers of an optimizer's step (optim.h): into `now`, or, if the script
+ * keeps one of them on the device, by a kernel into *later. b1 and b2 are
+ * Adam's, and `t` the input that counts its steps; NULL: it has none. */
+struct optim_now;
+fl_status flc_optim_now(const fl_launch *l, const fl_view *lr, const fl_view *t,
+                        double b1, double b2, struct optim_now *now,
+                        const struct optim_now **later);
 /* Any view into any other of the same shape (broadcast `from`): strides and
  * dtypes differ as they like. */
 fl_status flc_move(const fl_launch *l, const fl_view *to, const fl_view *from);

@@ -156,24 +156,20 @@ _Static_assert(FL_IN_sgd_step_xs == FL_IN_rmsprop_step_xs &&
                    FL_IN_sgd_step_xs == FL_IN_scale_step_xs,
                "one function for six rows");
 
-/* What changes from step to step. b1 and b2 are Adam's, and `t` the input that
- * counts its steps. */
-static fl_status optim_settle(const fl_launch *l, stepping *c,
-                              const fl_view *t) {
-  const fl_view *lr = &l->in[FL_IN_sgd_step_lr];
-  optim_recipe *r = &c->a.recipe;
+fl_status flc_optim_now(const fl_launch *l, const fl_view *lr, const fl_view *t,
+                        double b1, double b2, optim_now *now,
+                        const optim_now **later) {
   bool adam = t != NULL;
   if (flc_is_number(lr) && (!adam || flc_is_number(t))) {
-    optim_now *now = &c->a.now;
     now->lr = flc_number(lr);
     if (adam) {
       double n = flc_number(t);
-      now->rate = now->lr / (1 - pow(r->b1, n));
-      now->root = 1 / sqrt(1 - pow(r->b2, n));
+      now->rate = now->lr / (1 - pow(b1, n));
+      now->root = 1 / sqrt(1 - pow(b2, n));
     }
     return FL_OK;
   }
-  optim_prepare p = {.b1 = r->b1, .b2 = r->b2};
+  optim_prepare p = {.b1 = b1, .b2 = b2};
   p.to = fl_scratch_get(l, sizeof *p.to);
   if (!p.to)
     return FL_ENOMEM;
@@ -189,10 +185,18 @@ static fl_status optim_settle(const fl_launch *l, stepping *c,
     p.step = t->data;
     p.step_dtype = t->dtype;
   }
-  c->a.later = p.to;
+  *later = p.to;
   flc_spec spec = FLC_SPEC("optim", "prepare", 0);
   flc_grid one = {.x = 1, .block = 1, .early = true};
   return FLC_RUN(l, spec, one, p);
+}
+
+/* `t` as there. */
+static fl_status optim_settle(const fl_launch *l, stepping *c,
+                              const fl_view *t) {
+  const optim_recipe *r = &c->a.recipe;
+  return flc_optim_now(l, &l->in[FL_IN_sgd_step_lr], t, r->b1, r->b2, &c->a.now,
+                       &c->a.later);
 }
 
 static fl_status settled(const fl_launch *l, int rule, stepping *c) {

@@ -645,8 +645,7 @@ static void put_prefetches(tile_text *to, const tile_plan *p) {
   int thread = 0;
   for (int k = 0; k < n_in(p) && p->rows <= TILE_FEW && !p->sums; k++) {
     int64_t bytes = vector_bytes(p, k);
-    if (bytes == 0 || bytes > PREFETCHED ||
-        asked >> leaf_of(p, k)->operand & 1)
+    if (bytes == 0 || bytes > PREFETCHED || asked >> leaf_of(p, k)->operand & 1)
       continue;
     asked |= 1ULL << leaf_of(p, k)->operand;
     flc_put(

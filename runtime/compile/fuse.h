@@ -104,9 +104,9 @@ typedef struct fuse {
   fli_apart apart, values; /* the latter: why values could not be had */
   uint32_t from;
   uint32_t merged; /* open groups whose launches become one group, a bit each */
-  int most;           /* launches of a group */
-  bool tiles;         /* the backend has the kernel */
-  bool epilogues;     /* and that for expressions behind a row */
+  int most;        /* launches of a group */
+  bool tiles;      /* the backend has the kernel */
+  bool epilogues;  /* and that for expressions behind a row */
   const bool *closed; /* launches of the window that are not opened */
   uint32_t failed;    /* one whose parts do not all fuse; FUSE_NONE */
   bool *runs;         /* launches whose results are needed */

@@ -214,6 +214,21 @@ static void prepare_list(const fli_plan *p, const fli_window *w,
     *ready = true;
 }
 
+static fl_status prepare_any(const fli_plan *p, const fli_window *w,
+                             const fli_step *x, bool *ready) {
+  if (x->loop)
+    return fli_loop_prepare(x->loop, ready);
+  if (x->leader)
+    return prepare_epilogue(p, w, x, ready);
+  if (x->list)
+    prepare_list(p, w, x, ready);
+  else if (x->tile || (x->op && x->op->program))
+    return prepare_step(p, w, x, ready);
+  else if (!x->op)
+    prepare_row(w, entry_of(p, w, x->entry), ready);
+  return FL_OK;
+}
+
 fl_status fli_plan_prepare(fli_plan *p, const fli_window *w) {
   bool all = true;
   if (!fli_backend(w->rt, w->device)->prepare) {
@@ -223,18 +238,8 @@ fl_status fli_plan_prepare(fli_plan *p, const fli_window *w) {
   for (uint32_t i = p->prepared; i < p->n_steps; i++) {
     fli_step *x = &p->steps[i];
     bool ready = true;
-    if (x->ready)
-      ; /* as it was found earlier */
-    else if (x->loop)
-      FLI_TRY(fli_loop_prepare(x->loop, &ready));
-    else if (x->leader)
-      FLI_TRY(prepare_epilogue(p, w, x, &ready));
-    else if (x->list)
-      prepare_list(p, w, x, &ready);
-    else if (x->tile || (x->op && x->op->program))
-      FLI_TRY(prepare_step(p, w, x, &ready));
-    else if (!x->op)
-      prepare_row(w, entry_of(p, w, x->entry), &ready);
+    if (!x->ready)
+      FLI_TRY(prepare_any(p, w, x, &ready));
     x->ready = ready;
     all = all && ready;
     p->prepared += all;

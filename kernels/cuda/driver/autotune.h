@@ -32,7 +32,7 @@ fl_status flc_control(fl_backend *b, const char *what, double value);
 /* One shape of one operator. It lives as long as the process. */
 typedef struct flc_tuned {
   int64_t key[FLC_KEY];
-  void *plan; /* its owner's, under the owner's lock */
+  void *plan;        /* its owner's, under the owner's lock */
   _Atomic int ahead; /* what a thread does about it before the first call */
 } flc_tuned;
 enum { FLC_AHEAD_NOT, FLC_AHEAD_BUSY, FLC_AHEAD_DONE };

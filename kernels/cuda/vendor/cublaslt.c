@@ -539,10 +539,8 @@ static void ask_ahead(const call *c, flc_tuned *place) {
   if (atomic_compare_exchange_strong(&place->ahead, &seen, FLC_AHEAD_BUSY)) {
     job *j = malloc(sizeof *j);
     if (j) {
-      *j = (job){.device = c->l->stream->device,
-                 .place = place,
-                 .c = *c,
-                 .p = *c->p};
+      *j = (job){
+          .device = c->l->stream->device, .place = place, .c = *c, .p = *c->p};
       j->c.p = &j->p;
       j->c.l = NULL;
     }
